@@ -1,6 +1,6 @@
 """Searches with the program examples/search: killed again and again, by several processes at once, and driven by Optuna.
 
-search.py PROGRAM kills | workers | crashes | optuna | pruning
+search.py PROGRAM kills | workers | crashes | signals | hangs | full | optuna | pruning
 ETUDE_SEARCH_KILLS is the number of kills (5), ETUDE_SEED the seed of their moments, ETUDE_SEARCH_SEEDS the number of searches with
 and without pruning (2).
 """
@@ -168,6 +168,81 @@ def crashes(folder):
     failed = trials_of(folder)[states.index(3)]
     check("signal 9" in failed["attrs"]["error"], f"the error is {failed['attrs']}")
     print("a trial whose process was killed is failed, and the five others are complete")
+
+
+def wait_for(condition, process, what, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        check(process.poll() is None, f"the search has ended before {what}")
+        check(time.monotonic() < deadline, f"no {what} after {seconds} seconds")
+        time.sleep(0.01)
+
+
+def is_running(number):
+    try:
+        return pathlib.Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def signals(folder):
+    """SIGTERM and Ctrl-C end a search and its children, soon after their beginning and while they train, and leave no lock."""
+    for whole_group in (False, True):
+        for is_training in (False, True):
+            where = folder / f"{whole_group}-{is_training}"
+            process = start(where, "--n_trials", "4", "--n_jobs", "2", "--num_train_epochs", "2000", "--save_strategy", "no")
+            wait_for(lambda: len(children_of(process)) == 2, process, "two children")
+            if is_training:
+                wait_for(lambda: len(list(where.glob("run-*/hyperparameters.json"))) == 2, process, "two trainings")
+            children = children_of(process)
+            began = time.monotonic()
+            if whole_group:
+                os.killpg(process.pid, signal.SIGINT)
+            else:
+                process.terminate()
+            process.communicate(timeout=60)
+            seconds = time.monotonic() - began
+            what = f"a signal {'to all' if whole_group else 'to the parent'} {'in' if is_training else 'before'} the trainings"
+            check(process.returncode in (-signal.SIGTERM, -signal.SIGINT), f"{what}: the status is {process.returncode}")
+            check(not any(map(is_running, children)), f"{what}: a child is left")
+            same(sorted(path.name for path in where.glob("*.lock*")), [], f"{what}: the locks")
+            check(all(trial["state"] == 0 for trial in trials_of(where)), f"{what}: a trial has ended")
+            print(f"{what}: {seconds:.2f} s")
+
+
+def hangs(folder):
+    """A trial whose process hangs is failed after its time, and no other."""
+    process = start(folder, "--n_trials", "4", "--trial_timeout", "30", "--n_jobs", "1")
+    wait_for(lambda: (folder / "run-1" / "hyperparameters.json").exists() and children_of(process), process, "second training")
+    os.kill(children_of(process)[0], signal.SIGSTOP)
+    finish(process)
+    states = [trial["state"] for trial in trials_of(folder)]
+    same((len(states), states.count(3)), (4, 1), f"the states {states}")
+    failed = trials_of(folder)[states.index(3)]
+    same(failed["attrs"]["error"], "it takes longer than trial_timeout, 30 seconds", "the error")
+    print("a trial whose process was stopped is failed, and the others are complete")
+
+
+def full(folder):
+    """Without room for checkpoints the search stops, says so, and goes on with the same trial."""
+    import resource
+
+    def few_bytes():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3000, resource.RLIM_INFINITY))
+
+    for jobs in ("1", "2"):
+        where = folder / jobs
+        arguments = ["--n_trials", "3", "--n_jobs", jobs]
+        for _ in range(2):
+            process = start(where, *arguments, preexec_fn=few_bytes)
+            _, errors = process.communicate(timeout=300)
+            check(process.returncode != 0, "a search without room succeeds")
+            check("the next call resumes the search with the same trial" in errors, f"it says {errors}")
+            check(all(trial["state"] == 0 for trial in trials_of(where)), "a trial was failed")
+        finish(start(where, *arguments))
+        same([trial["state"] for trial in trials_of(where)], [1, 1, 1], "the states")
+    print("no trial was lost for want of room")
 
 
 def optuna(folder):

@@ -1,4 +1,5 @@
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 
 #include <csignal>
 #include <filesystem>
@@ -13,6 +14,7 @@
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
 #include "etude/checkpoint/store.hpp"
+#include "etude/io/disk_full.hpp"
 #include "etude/study/study.hpp"
 #include "etude/tune/hyperparameter_search.hpp"
 
@@ -70,6 +72,126 @@ TEST_CASE("an interrupted trial is resumed from its checkpoint") {
     CHECK(result.trials[i].params == whole.trials[i].params);
     CHECK(result.trials[i].values == whole.trials[i].values);
     CHECK(result.trials[i].intermediate_values == whole.trials[i].intermediate_values);
+  }
+}
+
+TEST_CASE("a trial whose beginning the journal has lost is resumed from its checkpoint") {
+  const toy::Folder folder;
+  auto args = search_arguments(folder);
+  args.save_strategy = etude::SaveStrategy::epoch;
+  int times = 2;
+  std::vector<std::int64_t> begun;
+  struct Begins {
+    std::vector<std::int64_t>* steps;
+    void on(const etude::TrainBegin& e) const { steps->push_back(e.state.global_step); }
+  };
+  const auto search = [&](std::uint64_t seed) {
+    args.seed = static_cast<std::int64_t>(seed);
+    return etude::hyperparameter_search(
+        [&](const TrainingArguments& given) {
+          return etude::Trainer<Begins, Interrupts>(line(given), Begins{&begun}, Interrupts{&times});
+        },
+        {.n_trials = 2, .hp_space = rates}, args);
+  };
+  CHECK_THROWS_AS(search(42), etude::Interrupted);
+  const auto text = toy::read_text(folder / "study.log");
+  const auto end = text.rfind('\n', text.rfind("\"op_code\":4")) + 1;
+  toy::write_text(folder / "study.log", text.substr(0, end));
+  // With other hyperparameters, it isn't the checkpoint of this trial.
+  CHECK(toy::contains(toy::fault_of<etude::ArgumentError>([&] { search(7); }),
+                      "has checkpoints of an earlier search"));
+  begun.clear();
+  toy::write_text(folder / "study.log", text.substr(0, end));
+  const auto result = search(42);
+  CHECK(begun.at(0) >= 4);
+  REQUIRE(result.trials.size() == 2);
+  for (const auto& trial : result.trials) CHECK(trial.state == TrialState::complete);
+}
+
+/// The limit of this process on the size of files.
+class FileSizeLimit {
+ public:
+  FileSizeLimit() : handler_(std::signal(SIGXFSZ, SIG_IGN)) { ::getrlimit(RLIMIT_FSIZE, &before_); }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+  ~FileSizeLimit() {
+    lift();
+    std::signal(SIGXFSZ, handler_);
+  }
+  void set(::rlim_t bytes) const {
+    auto limit = before_;
+    limit.rlim_cur = bytes;
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  void lift() const { ::setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  void (*handler_)(int);
+  struct rlimit before_ {};
+};
+
+TEST_CASE("a full disk ends the search and fails no trial, and the same trial goes on once there is room") {
+  const toy::Folder folder, unbroken;
+  const FileSizeLimit limit;
+  auto args = search_arguments(folder);
+  args.save_strategy = etude::SaveStrategy::epoch;
+  struct Fills {
+    const FileSizeLimit* limit;
+    const bool* is_full;
+    void on(const etude::StepEnd& e) const {
+      if (*is_full && e.state.trial_name == "run-1" && e.state.global_step == 6) limit->set(100);
+    }
+  };
+  bool is_full = true;
+  const auto search = [&] {
+    return etude::hyperparameter_search(
+        [&](const TrainingArguments& given) {
+          return etude::Trainer<Fills>(line(given), Fills{&limit, &is_full});
+        },
+        {.n_trials = 3, .max_restarts = 1, .hp_space = rates}, args);
+  };
+  // The journal is full, too, so that nothing can be said there.
+  const auto fault = toy::fault_of<etude::DiskFullError>(search);
+  limit.lift();
+  CHECK(toy::contains(
+      fault, "File too large; the next call resumes the search with the same trial, once there is room"));
+  CHECK_FALSE(toy::names_in(std::string(folder)).contains("study.log.0.1.lock"));
+  is_full = false;
+  const auto result = search();
+  args.output_dir = unbroken;
+  const auto whole = etude::hyperparameter_search(
+      [&](const TrainingArguments& given) { return etude::Trainer<>(line(given)); },
+      {.n_trials = 3, .hp_space = rates}, args);
+  REQUIRE(result.trials.size() == 3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(result.trials[i].state == TrialState::complete);
+    CHECK(result.trials[i].params == whole.trials[i].params);
+    CHECK(result.trials[i].values == whole.trials[i].values);
+  }
+}
+
+TEST_CASE("mistakes of the search cost no trial, however often they are made") {
+  const toy::Folder folder, unbroken;
+  auto args = search_arguments(folder);
+  const auto search = [&](const etude::SearchSpace& space, std::int64_t n_trials) {
+    return etude::hyperparameter_search(
+        [](const TrainingArguments& given) { return etude::Trainer<>(line(given)); },
+        {.n_trials = n_trials, .max_restarts = 1, .hp_space = space}, args);
+  };
+  search(rates, 2);
+  const etude::SearchSpace other{{"weight_decay", etude::FloatRange{.low = 0, .high = 1}},
+                                 {"learning_rate", etude::Choices{{0.1, 0.2}}}};
+  for (int i = 0; i < 3; ++i)
+    CHECK(toy::fault_of<etude::ArgumentError>([&] { search(other, 4); }) ==
+          "learning_rate is one of 0.1, 0.2: must be a logarithmic range of numbers, as in trial 0");
+  const auto result = search(rates, 4);
+  args.output_dir = unbroken;
+  const auto whole = search(rates, 4);
+  REQUIRE(result.trials.size() == 4);
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK(result.trials[i].state == TrialState::complete);
+    CHECK(result.trials[i].params == whole.trials[i].params);
+    CHECK(result.trials[i].values == whole.trials[i].values);
   }
 }
 

@@ -40,19 +40,23 @@ class ChildProgram {
   /// Asks a child that is running to end, and waits for it.
   ~ChildProgram();
 
-  /// The child gets SIGTERM, unless it has got a signal itself. It must have called `end_with_parent`.
-  void ask_to_end() { life_line_ = {}; }
+  /// The child gets SIGTERM, unless it has got a signal itself and is ending by it.
+  void ask_to_end();
+
+  /// Ends the child at once.
+  void kill();
 
   /// How it has ended; nothing while it runs.
   std::optional<Exit> poll();
 
  private:
   pid_t process_ = -1;
-  Descriptor life_line_;  // the end of a pipe, closed with this process
+  Descriptor life_line_;  // an end of a pair of sockets, closed with this process
 };
 
 /// In a child, raises SIGTERM once its parent has asked it to end or has ended itself, unless a signal has
-/// come already, since a second one would end it at once.
+/// come already, since a second one would end it at once. A child that hasn't called it yet gets SIGTERM from
+/// its parent.
 void end_with_parent();
 
 }  // namespace etude::inline v0::detail

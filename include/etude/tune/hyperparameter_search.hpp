@@ -102,6 +102,10 @@ struct HyperparameterSearchOptions {
       (std::int64_t, n_trials,
        "trials of the study in all, with those of earlier runs and other processes" | between(1, 1e9), 20),
       (std::optional<double>, timeout, "seconds after which no further trial begins" | above(0)),
+      (std::optional<double>, trial_timeout,
+       "seconds after which the process of a trial is ended and the trial failed, also if it hangs; implies "
+       "trial_processes" |
+           above(0)),
       (std::vector<StudyDirection>, direction,
        "minimize or maximize, one for each objective; unset follows metric_for_best_model, and is minimize "
        "for the loss"),
@@ -207,9 +211,10 @@ SearchResult search(const HyperparameterSearchOptions& options, const TrainingAr
 /// its trials from their checkpoints, and several processes can work on it at once. A trial that throws an
 /// exception, or whose objective isn't a number, is failed, and the search goes on.
 ///
-/// Throws ArgumentError for options, for a hyperparameter that no struct has or whose values it doesn't
-/// allow, for a trainer without `model_init` or with other arguments, and with several processes in one
-/// training. Interrupted, as `train()` does.
+/// What every trial would repeat ends the search and fails no trial: the next call resumes it. That is a full
+/// disk (DiskFullError), and a mistake in the search: throws ArgumentError for options, for a hyperparameter
+/// that no struct has or whose values it doesn't allow, for a trainer without `model_init` or with other
+/// arguments, and with several processes in one training. Interrupted, as `train()` does.
 template <class Make, ReflectedStruct... More>
 SearchResult hyperparameter_search(Make make, const HyperparameterSearchOptions& options,
                                    const TrainingArguments& args, const More&... more) {

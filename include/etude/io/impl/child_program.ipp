@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -33,7 +34,7 @@ extern char** environ;
 
 namespace etude::inline v0::detail {
 
-/// The descriptor of the child's end of the pipe.
+/// The descriptor of the child's end of the pair of sockets.
 inline constexpr const char* life_line_variable = "ETUDE_LIFE_LINE";
 
 /// The arguments of this process.
@@ -74,11 +75,11 @@ ETUDE_INLINE ChildProgram::ChildProgram(const Options& options) {
     all.push_back(nullptr);
     return all;
   };
-  std::array<int, 2> pipe{};
-  if (::pipe2(pipe.data(), O_CLOEXEC) != 0)
-    throw Error(fmt::format("no pipe can be made: {}", std::generic_category().message(errno)));
-  const Descriptor child_end(pipe[0]);
-  life_line_ = Descriptor(pipe[1]);
+  std::array<int, 2> pair{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) != 0)
+    throw Error(fmt::format("no sockets can be made: {}", std::generic_category().message(errno)));
+  const Descriptor child_end(pair[0]);
+  life_line_ = Descriptor(pair[1]);
   variables.push_back(fmt::format("{}={}", life_line_variable, child_end.get()));
   const auto arguments = pointers(words), environment = pointers(variables);
   const Descriptor output(uninterrupted(
@@ -111,6 +112,17 @@ ETUDE_INLINE std::optional<ChildProgram::Exit> ChildProgram::poll() {
   return Exit{.code = WEXITSTATUS(status), .signal = 0};
 }
 
+ETUDE_INLINE void ChildProgram::ask_to_end() {
+  if (!life_line_ || process_ <= 0) return;
+  char listens;
+  if (::recv(life_line_.get(), &listens, 1, MSG_DONTWAIT) != 1) ::kill(process_, SIGTERM);
+  life_line_ = {};
+}
+
+ETUDE_INLINE void ChildProgram::kill() {
+  if (process_ > 0) ::kill(process_, SIGKILL);
+}
+
 ETUDE_INLINE ChildProgram::~ChildProgram() {
   if (process_ <= 0) return;
   ask_to_end();
@@ -123,6 +135,8 @@ ETUDE_INLINE void end_with_parent() {
   const int end = std::atoi(given);
   ::unsetenv(life_line_variable);
   ::fcntl(end, F_SETFD, FD_CLOEXEC);
+  // Says that it listens. A parent that has ended already is noticed below.
+  [[maybe_unused]] const auto said = ::send(end, "", 1, MSG_NOSIGNAL);
   std::thread([end] {
     char none;
     uninterrupted([&] { return ::read(end, &none, 1); });

@@ -10,6 +10,7 @@
 #include "etude/base/error.hpp"
 #include "etude/base/linkage.hpp"
 #include "etude/io/copy_folder.hpp"
+#include "etude/io/disk_full.hpp"
 #include "etude/io/file_system.hpp"
 #include "etude/io/mapped_file.hpp"
 
@@ -71,7 +72,8 @@ ETUDE_INLINE void copy_checkpoint(FileSystem& files, const std::filesystem::path
     }
     files.sync(to.parent_path());
   } catch (const std::filesystem::filesystem_error& fault) {
-    throw detail::file_error(from, "can't be copied", fault.code().value());
+    const int reason = fault.code().value();
+    detail::throw_file_error(detail::file_error(from, "can't be copied", reason).what(), reason);
   }
 }
 

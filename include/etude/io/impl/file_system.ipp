@@ -21,6 +21,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/io/descriptor.hpp"
+#include "etude/io/disk_full.hpp"
 #include "etude/io/file_system.hpp"
 
 namespace etude::inline v0 {
@@ -32,13 +33,18 @@ ETUDE_INLINE CheckpointError file_error(const std::filesystem::path& path, std::
       fmt::format("{} {}: {}", path.string(), what, std::generic_category().message(reason)));
 }
 
+[[noreturn]] inline void throw_file_fault(const std::filesystem::path& path, std::string_view what,
+                                          int reason) {
+  throw_file_error(file_error(path, what, reason).what(), reason);
+}
+
 class PosixFile : public OutputFile {
  public:
   explicit PosixFile(std::filesystem::path path)
       : path_(std::move(path)), file_(uninterrupted([&] {
           return ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
         })) {
-    if (!file_) throw fault(errno);
+    if (!file_) fail(errno);
   }
 
   void write(std::span<const std::byte> bytes) override {
@@ -46,19 +52,19 @@ class PosixFile : public OutputFile {
       // Linux writes at most 2 GiB per call, macOS refuses more.
       const auto piece = bytes.first(std::min(bytes.size(), std::size_t{1} << 30));
       const auto written = uninterrupted([&] { return ::write(file_.get(), piece.data(), piece.size()); });
-      if (written <= 0) throw fault(written < 0 ? errno : EIO);
+      if (written <= 0) fail(written < 0 ? errno : EIO);
       bytes = bytes.subspan(static_cast<std::size_t>(written));
       start_flushing(written);
     }
   }
 
   void finish() override {
-    if (flush_to_disk(file_.get()) != 0) throw fault(errno);
-    if (const int reason = file_.close()) throw fault(reason);
+    if (flush_to_disk(file_.get()) != 0) fail(errno);
+    if (const int reason = file_.close()) fail(reason);
   }
 
  private:
-  CheckpointError fault(int reason) const { return file_error(path_, "can't be written", reason); }
+  [[noreturn]] void fail(int reason) const { throw_file_fault(path_, "can't be written", reason); }
 
   // Starts writing to disk while the next bytes are prepared, so that `finish` has little to wait for.
   void start_flushing([[maybe_unused]] off_t written) {
@@ -88,15 +94,15 @@ ETUDE_INLINE void FileSystem::create_directories(const std::filesystem::path& pa
   const auto parent = path.has_filename() ? path.parent_path() : path.parent_path().parent_path();
   create_directories(parent);
   if (::mkdir(path.c_str(), 0777) != 0 && errno != EEXIST)
-    throw detail::file_error(path, "can't be created", errno);
+    detail::throw_file_fault(path, "can't be created", errno);
   if (!std::filesystem::is_directory(path, error))
-    throw detail::file_error(path, "can't be created", ENOTDIR);
+    detail::throw_file_fault(path, "can't be created", ENOTDIR);
   sync(parent);
 }
 
 ETUDE_INLINE void FileSystem::rename(const std::filesystem::path& from, const std::filesystem::path& to) {
   if (std::rename(from.c_str(), to.c_str()) != 0)
-    throw detail::file_error(from, fmt::format("can't be renamed to {}", to.string()), errno);
+    detail::throw_file_fault(from, fmt::format("can't be renamed to {}", to.string()), errno);
 }
 
 ETUDE_INLINE bool FileSystem::exchange([[maybe_unused]] const std::filesystem::path& a,
@@ -114,13 +120,13 @@ ETUDE_INLINE bool FileSystem::create_symlink(const std::filesystem::path& target
                                              const std::filesystem::path& link) {
   if (::symlink(target.c_str(), link.c_str()) == 0) return true;
   if (errno == EPERM || errno == ENOSYS || errno == ENOTSUP) return false;
-  throw detail::file_error(link, "can't be created", errno);
+  detail::throw_file_fault(link, "can't be created", errno);
 }
 
 ETUDE_INLINE void FileSystem::remove_all(const std::filesystem::path& path) {
   std::error_code error;
   std::filesystem::remove_all(path, error);
-  if (error) throw detail::file_error(path, "can't be removed", error.value());
+  if (error) detail::throw_file_fault(path, "can't be removed", error.value());
 }
 
 ETUDE_INLINE void FileSystem::sync(const std::filesystem::path& path) {
@@ -133,7 +139,7 @@ ETUDE_INLINE void FileSystem::sync(const std::filesystem::path& path) {
   const bool is_unable = file ? reason == EINVAL || reason == ENOTSUP : reason == EACCES;
   std::error_code error;
   if (is_unable && std::filesystem::is_directory(place, error)) return;
-  throw detail::file_error(place, "can't be written", reason);
+  detail::throw_file_fault(place, "can't be written", reason);
 }
 
 ETUDE_INLINE FileSystem& default_file_system() {

@@ -37,6 +37,7 @@
 #include "etude/base/sigpipe.hpp"
 #include "etude/checkpoint/store.hpp"
 #include "etude/io/child_program.hpp"
+#include "etude/io/disk_full.hpp"
 #include "etude/io/file_system.hpp"
 #include "etude/reflect/json_parser.hpp"
 #include "etude/report/page_text.hpp"
@@ -73,9 +74,10 @@ ETUDE_INLINE SearchResult Search::run() {
            std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() >
                *options_.timeout;
   };
-  const bool in_processes = options_.trial_processes || options_.n_jobs > 1;
+  const bool in_processes = options_.trial_processes || options_.n_jobs > 1 || options_.trial_timeout;
   // The children write their checkpoints first.
   SignalGuard signals(in_processes);
+  const InterruptionScope interruptible(in_processes);
   std::list<Child> children;
   for (;;) {
     const bool is_ending = in_processes && SignalGuard::came() != 0;
@@ -95,6 +97,7 @@ ETUDE_INLINE SearchResult Search::run() {
     if (children.empty() && (is_ending || is_late() || !study_->others_run())) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(children.empty() ? 200 : 10));
     for (auto child = children.begin(); child != children.end();) {
+      limit(*child);
       const auto exit = child->program.poll();
       if (exit) end(*child, *exit);
       child = exit ? children.erase(child) : std::next(child);
@@ -127,6 +130,9 @@ ETUDE_INLINE void Search::run_given_trial(const std::string& given) {
   } catch (const SearchFault& fault) {
     message_of(LogLevel::error, fault.what());
     status = fault_status;
+  } catch (const DiskFullError& error) {
+    message_of(LogLevel::error, error.what());
+    status = disk_full_status;
   } catch (const Interrupted&) {
     status = interrupted_status;
   }
@@ -141,6 +147,7 @@ ETUDE_INLINE void Search::warn_without_lock(const StudyTrial& trial) {
 
 ETUDE_INLINE void Search::run_here(StudyTrial& trial) {
   SearchTrialOf job(*this, trial, &trial);
+  trial.defer();
   try {
     run_(job);
     if (was_told_by_another(trial)) return;
@@ -154,11 +161,14 @@ ETUDE_INLINE void Search::run_here(StudyTrial& trial) {
   } catch (const Interrupted&) {
     throw;  // the trial is running, for another call to resume it
   } catch (const SearchFault& fault) {
-    end_failed(trial, fault.what());
+    give_up(trial, fault.what());
     throw;
   } catch (const MetricError& error) {
-    end_failed(trial, error.what());
+    give_up(trial, error.what());
     throw SearchFault(error.what());
+  } catch (const DiskFullError& error) {
+    give_up(trial, error.what());
+    throw;
   } catch (...) {
     fail(trial, etude::message_of(std::current_exception()));
   }
@@ -187,6 +197,16 @@ ETUDE_INLINE void Search::write_page(const std::vector<FrozenTrial>& trials) {
 ETUDE_INLINE void Search::fail(StudyTrial& trial, const std::string& why) {
   message_of(LogLevel::warning, fmt::format("trial {} failed: {}", trial.number(), why));
   end_failed(trial, why);
+}
+
+/// Leaves a trial to the next call, which isn't one of its restarts.
+ETUDE_INLINE void Search::give_up(StudyTrial& trial, const std::string& why) {
+  trial.discard();
+  try {
+    trial.set_system_attr(fault_attr, why);
+    trial.set_system_attr(restarts_attr, nullptr);
+  } catch (const CheckpointError&) {  // A full disk has no room for it.
+  }
 }
 
 ETUDE_INLINE void Search::end_failed(StudyTrial& trial, const std::string& why) {
@@ -233,19 +253,37 @@ ETUDE_INLINE Search::Child Search::start(StudyTrial trial) {
   return {std::move(trial), std::move(program)};
 }
 
+/// Ends a process that takes longer than it may: it may finish a record, but not the training.
+ETUDE_INLINE void Search::limit(Child& child) const {
+  if (!options_.trial_timeout) return;
+  constexpr double grace = 5;
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - child.begin).count();
+  if (seconds > *options_.trial_timeout + grace) child.program.kill();
+  if (seconds <= *options_.trial_timeout || std::exchange(child.is_late, true)) return;
+  child.program.ask_to_end();
+}
+
 /// After the end of a trial's process.
 ETUDE_INLINE void Search::end(const Child& child, const ChildProgram::Exit& exit) {
   auto trial = child.trial;
   study_->trials();
   if (const auto frozen = trial.frozen(); frozen.is_finished()) {
-    if (exit.code == fault_status) throw SearchFault(text_attr(frozen, error_attr));
     return announce(frozen);
   }
+  if (child.is_late)
+    return fail(trial,
+                fmt::format("it takes longer than trial_timeout, {} seconds", *options_.trial_timeout));
   // A trial that was asked to end has written a checkpoint, and is resumed.
   if (exit.signal == SIGTERM || exit.signal == SIGINT || exit.code == interrupted_status) return;
+  const auto fault = text_attr(trial.frozen().system_attrs, fault_attr);
+  const auto place = fmt::format("its output is in {}/trial-{}.txt", args_.output_dir, trial.number());
   if (exit.code == fault_status)
-    throw SearchFault(fmt::format("the process of trial {} can't run it: its output is in {}/trial-{}.txt",
-                                  trial.number(), args_.output_dir, trial.number()));
+    throw SearchFault(fault.empty()
+                          ? fmt::format("the process of trial {} can't run it: {}", trial.number(), place)
+                          : fault);
+  if (exit.code == disk_full_status)
+    throw DiskFullError(fmt::format("there is no room for trial {}: {}", trial.number(), place));
   fail(trial,
        fmt::format("{}; its output is in {}/trial-{}.txt", exit.text(), args_.output_dir, trial.number()));
 }
@@ -284,6 +322,9 @@ ETUDE_INLINE void Search::run_driven() {
     } catch (const CommunicationError&) {
       throw;
     } catch (const SearchFault&) {
+      tell(TrialState::fail, {});
+      throw;
+    } catch (const DiskFullError&) {
       tell(TrialState::fail, {});
       throw;
     } catch (...) {
@@ -407,6 +448,7 @@ ETUDE_INLINE void Search::check_driven() const {
   };
   check("n_trials", options_.n_trials == defaults.n_trials);
   check("timeout", !options_.timeout);
+  check("trial_timeout", !options_.trial_timeout);
   check("sampler", options_.sampler == defaults.sampler && !options_.custom_sampler);
   check("pruner", options_.pruner == defaults.pruner && !options_.custom_pruner);
   check("n_jobs", options_.n_jobs == 1);
@@ -424,6 +466,9 @@ ETUDE_INLINE SearchResult search(const HyperparameterSearchOptions& options, con
   return Search(options, args, fields, run).run();
 } catch (const SearchFault& fault) {
   throw ArgumentError(fault.what());
+} catch (const DiskFullError& error) {
+  throw DiskFullError(fmt::format(
+      "{}; the next call resumes the search with the same trial, once there is room", error.what()));
 }
 
 }  // namespace detail

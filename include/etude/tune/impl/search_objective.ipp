@@ -31,15 +31,21 @@ inline constexpr int fault_status = 65;
 /// The exit status of such a process after a signal that it has handled.
 inline constexpr int interrupted_status = 66;
 
+/// The exit status of such a process that had no room to write.
+inline constexpr int disk_full_status = 67;
+
 /// The names of what a search adds to its trials.
 inline constexpr const char *run_dir_attr = "run_dir", *checkpoint_attr = "checkpoint",
                             *steps_attr = "global_step", *metrics_attr = "metrics", *error_attr = "error",
-                            *restarts_attr = "etude:restarts";
+                            *restarts_attr = "etude:restarts", *fault_attr = "etude:fault";
 
 /// A journal isn't believed: attributes of another type don't count.
+inline std::string text_attr(const nlohmann::ordered_json& attrs, const char* name) {
+  const auto found = attrs.find(name);
+  return found != attrs.end() && found->is_string() ? found->get<std::string>() : "";
+}
 inline std::string text_attr(const FrozenTrial& trial, const char* name) {
-  const auto found = trial.user_attrs.find(name);
-  return found != trial.user_attrs.end() && found->is_string() ? found->get<std::string>() : "";
+  return text_attr(trial.user_attrs, name);
 }
 inline std::int64_t number_attr(const nlohmann::ordered_json& attrs, const char* name) {
   const auto found = attrs.is_object() ? attrs.find(name) : attrs.end();

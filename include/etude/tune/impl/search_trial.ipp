@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -91,6 +92,8 @@ class Search {
   struct Child {
     StudyTrial trial;
     ChildProgram program;
+    std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
+    bool is_late = false;  // beyond trial_timeout
   };
 
   static void check_names(const std::vector<SearchField>& fields);
@@ -99,7 +102,9 @@ class Search {
   void run_driven();
   void run_here(StudyTrial& trial);
   Child start(StudyTrial trial);
+  void limit(Child& child) const;
   void end(const Child& child, const ChildProgram::Exit& exit);
+  void give_up(StudyTrial& trial, const std::string& why);
   bool may_go_on(StudyTrial& trial);
   void fail(StudyTrial& trial, const std::string& why);
   void end_failed(StudyTrial& trial, const std::string& why);
@@ -170,21 +175,22 @@ class SearchTrialOf final : public SearchTrial {
           fmt::format("output_dir of the trainer is {}, not {}: it must be made from the arguments that are "
                       "given to the function",
                       its_args.output_dir, run_dir_.string()));
-    const bool is_continued = ours_ != nullptr && ours_->is_continued();
-    if (!is_continued && get_last_checkpoint(run_dir_))
+    nlohmann::json params = nlohmann::json::object();
+    for (const auto& [name, value] : trial_.params()) params[name] = nlohmann::json::parse(value.dump());
+    const auto newest = get_last_checkpoint(run_dir_);
+    if (newest && !is_of_this_trial(*newest, params))
       throw SearchFault(fmt::format(
           "{} has checkpoints of an earlier search: output_dir must be another folder, or that one removed",
           run_dir_.string()));
-    nlohmann::json params = nlohmann::json::object();
-    for (const auto& [name, value] : trial_.params()) params[name] = nlohmann::json::parse(value.dump());
     warn_of_unused(params);
     default_file_system().create_directories(run_dir_);
     write_file(default_file_system(), run_dir_ / "hyperparameters.json", config_.dump(2) + "\n");
     trial_.set_user_attr(run_dir_attr, name_);
+    if (ours_ != nullptr) ours_->record();
     loads_best_ = its_args.load_best_model_at_end;
     by_epoch_ = its_args.eval_strategy == IntervalStrategy::epoch;
     TrainOptions options;
-    if (is_continued) options.resume_from_checkpoint = if_any;
+    if (newest) options.resume_from_checkpoint = if_any;
     options.trial = {.name = name_,
                      .params = std::move(params),
                      .prune = [this](const Metrics& metrics, const TrainerState& state) {
@@ -217,6 +223,16 @@ class SearchTrialOf final : public SearchTrial {
   /// The step of the model that the training leaves.
   std::int64_t step_of(const TrainerState& state) const {
     return loads_best_ && state.best_global_step ? *state.best_global_step : state.global_step;
+  }
+
+  /// Whether the study says that the trial was trained there; or the checkpoint has its hyperparameters, as
+  /// after a journal has lost its end.
+  bool is_of_this_trial(const std::filesystem::path& checkpoint, const nlohmann::json& params) const {
+    if (ours_ == nullptr) return false;
+    if (!text_attr(trial_.frozen(), run_dir_attr).empty()) return true;
+    std::ifstream file(checkpoint / "trainer_state.json");
+    const auto state = nlohmann::json::parse(file, nullptr, false);
+    return state.is_object() && state.contains("trial_params") && state["trial_params"] == params;
   }
 
   void record(std::int64_t step, const Metrics& metrics) {
