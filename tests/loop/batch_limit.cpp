@@ -70,7 +70,7 @@ TEST_CASE("an invalid number of batches is refused by name, and an empty one mea
     ::setenv(variable, text, 1);
     CHECK_FALSE(etude::batch_limit_of_environment().has_value());
   }
-  for (const char* text : {"0", "-1", "3x", " 3", "three", "1.5", "99999999999999999999"}) {
+  for (const char* text : {"0", "-1", "3x", "3 4", "three", "1.5", "99999999999999999999"}) {
     CAPTURE(text);
     ::setenv(variable, text, 1);
     CHECK_THROWS_WITH_AS(
