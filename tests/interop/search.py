@@ -38,6 +38,8 @@ def trials_of(folder):
     """The trials of a journal, each with its records, read without Optuna and without Etude."""
     trials = []
     for line in (pathlib.Path(folder) / "study.log").read_text().splitlines():
+        if not line.strip():  # a torn record, overwritten with spaces
+            continue
         record = json.loads(line)
         if record["op_code"] == 4:
             trials.append({"state": 0, "params": {}, "reports": [], "finished": 0, "begun": 1, "attrs": {}})
