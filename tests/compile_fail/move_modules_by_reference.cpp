@@ -1,5 +1,5 @@
-// EXPECT: etude: MoveModulesToDeviceCallback is no template, and takes each module as a shared_ptr or
-// ModuleHolder NEEDS: torch
+// EXPECT: MoveModulesToDeviceCallback is no template, and takes each module as a shared_ptr
+// NEEDS: torch
 #include "etude/callbacks/move_modules_to_device.hpp"
 
 etude::MoveModulesToDeviceCallback move(torch::nn::Linear teacher) {
