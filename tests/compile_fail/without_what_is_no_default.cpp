@@ -8,4 +8,6 @@ using Left = etude::EarlyStoppingCallback;
 #else
 using Left = etude::PrinterCallback;
 #endif
-etude::Trainer<etude::Without<Left>> make() { return etude::Trainer<etude::Without<Left>>({}); }
+etude::Trainer<etude::Without<Left>> make() {
+  return etude::Trainer<etude::Without<Left>>(etude::TrainerOptions{});
+}
