@@ -1,4 +1,4 @@
-// EXPECT: etude: pass the dataset by value, not as a pointer
+// EXPECT: dataset_by_pointer.cpp:.*: pass the dataset by value, not as a pointer
 // NEEDS: torch
 #include "etude/data/dataset.hpp"
 

@@ -1,4 +1,4 @@
-// EXPECT: etude: a dataset is made from tensors, a dataset of torch::data, a vector of examples, or a type
+// EXPECT: dataset_without_get.cpp:.*: a dataset is made from tensors, a dataset of torch::data, a vector
 // NEEDS: torch
 #include "etude/trainer_options.hpp"
 

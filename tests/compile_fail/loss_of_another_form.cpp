@@ -1,4 +1,4 @@
-// EXPECT: a loss is called as \(output, target\) or \(output, target, num_items\)
+// EXPECT: loss_of_another_form.cpp:.*: a loss is called as \(output, target\) or \(output, target
 // NEEDS: torch
 #include "etude/model/loss.hpp"
 

@@ -25,6 +25,11 @@ concept DatasetConvertible = std::same_as<T, torch::Tensor> || std::same_as<T, T
                              detail::TorchIndexed<T> || detail::TorchStream<T> || detail::Getter<T> ||
                              detail::RandomGetter<T> || detail::ExampleVector<T> || detail::Generator<T>;
 
+namespace detail {
+template <class T>
+concept PointsToDataset = requires(T source) { source->size(); } || requires(T source) { source->next(); };
+}
+
 /// A type-erased source of examples; a copy refers to the same source. It is made from
 /// - tensors whose first dimension is the number of examples: `Dataset(inputs, labels)`, a single tensor, or
 /// a torch TensorDataset;
@@ -43,19 +48,20 @@ class Dataset {
   Dataset(Tensors inputs, Tensors labels)
       : source_(detail::tensor_source(std::move(inputs), std::move(labels))) {}
 
+  template <DatasetConvertible T>
+  Dataset(T source) : source_(make(std::move(source))) {}
+
+  // Compilers name the line that calls these; of a failed assertion they name that line last.
   template <class T>
-    requires(!std::derived_from<T, Dataset>)
-  Dataset(T source) {
-    static_assert(DatasetConvertible<T> || !(
-                                               requires { source->size(); } || requires { source->next(); }),
-                  "etude: pass the dataset by value, not as a pointer");
-    static_assert(
-        DatasetConvertible<T>,
-        "etude: a dataset is made from tensors, a dataset of torch::data, a vector of examples, or a "
-        "type with size() and get(index) or with next(); an example is a tensor, a number, or a pair, "
-        "tuple, string-keyed map or Boost.Hana struct of them");
-    if constexpr (DatasetConvertible<T>) source_ = make(std::move(source));
-  }
+    requires(!std::derived_from<T, Dataset> && !DatasetConvertible<T> && !detail::PointsToDataset<T>)
+  __attribute__((unavailable(
+      "etude: a dataset is made from tensors, a dataset of torch::data, a vector of examples, or a type with "
+      "size() and get(index) or with next(); an example is a tensor, a number, or a pair, tuple, "
+      "string-keyed map or Boost.Hana struct of them"))) Dataset(T source);
+
+  template <class T>
+    requires(!DatasetConvertible<T> && detail::PointsToDataset<T>)
+  __attribute__((unavailable("etude: pass the dataset by value, not as a pointer"))) Dataset(T source);
 
   explicit operator bool() const { return source_ != nullptr; }
 

@@ -98,6 +98,11 @@ std::int64_t count_items(const Tensors& labels);
 
 namespace detail {
 
+/// What a Loss is made from.
+template <class T>
+concept FormOfLoss = HoldsModule<T> || is_shared_ptr<T> ||
+                     (form_of<typename decltype(loss_parameters<T>())::type> != LossForm::kNone);
+
 [[noreturn]] void throw_not_one_operand(const Tensors& tensors, std::string_view what);
 
 template <LossOperand T>
@@ -169,7 +174,7 @@ class Loss {
 
   /// Throws ArgumentError for a null pointer or an empty holder or function.
   template <class T>
-    requires(!std::same_as<T, Loss>)
+    requires(!std::same_as<T, Loss> && detail::FormOfLoss<T>)
   Loss(T loss) {
     if constexpr (detail::HoldsModule<T>) {
       if (loss.is_empty()) throw ArgumentError("loss: the module holder is empty; construct its module");
@@ -184,6 +189,14 @@ class Loss {
       set_callable(std::move(loss));
     }
   }
+
+  // Compilers name the line that calls it; of a failed assertion they name that line last.
+  template <class T>
+    requires(!std::same_as<T, Loss> && !detail::FormOfLoss<T>)
+  __attribute__((unavailable(
+      "etude: a loss is called as (output, target) or (output, target, num_items) and returns a "
+      "torch::Tensor; output and target are torch::Tensor or const etude::Tensors&, num_items is a number or "
+      "an optional one (not an integer in a plain function, where it could mean anything)"))) Loss(T loss);
 
   explicit operator bool() const { return compute_ != nullptr; }
 
@@ -238,13 +251,7 @@ void Loss::set(F f) {
 
 template <class F>
 void Loss::set_callable(F f) {
-  using Types = typename decltype(detail::loss_parameters<F>())::type;
-  static_assert(
-      detail::form_of<Types> != detail::LossForm::kNone,
-      "etude: a loss is called as (output, target) or (output, target, num_items) and returns a "
-      "torch::Tensor; output and target are torch::Tensor or const etude::Tensors&, num_items is a number or "
-      "an optional one (not an integer in a plain function, where it could mean anything)");
-  if constexpr (detail::form_of<Types> != detail::LossForm::kNone) set<Types>(std::move(f));
+  set<typename decltype(detail::loss_parameters<F>())::type>(std::move(f));
 }
 
 template <class M>
