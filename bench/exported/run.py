@@ -17,7 +17,9 @@ import warnings
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path += [str(HERE.parent.parent / "tools"), str(HERE.parent.parent / ".venv" / "vision")]
+sys.path += [str(HERE.parent / "train"), str(HERE.parent.parent / "tools"), str(HERE.parent.parent / ".venv" / "vision")]
+from run import PeerFailed, left_out_table, say  # noqa: E402
+
 RATE, DECAY, NORM = 1e-4, 0.01, 1.0
 CONTESTANTS = ["etude", "eager", "compile", "transformers"]
 # Relative differences of the last loss that are allowed. Batch norms of a few values amplify rounding: weights changed by 1e-7 change eager PyTorch's own by 5e-2.
@@ -208,7 +210,9 @@ def run(contestant, name, folder, options):
     environment = os.environ | {"OMP_NUM_THREADS": str(options.threads), "MKL_NUM_THREADS": str(options.threads)}
     ran = subprocess.run([str(word) for word in command], capture_output=True, text=True, env=environment, cwd=folder)
     if ran.returncode != 0:
-        sys.exit(f"{contestant}, {name}: {ran.stderr[-2000:]}")
+        if contestant in ("etude", "eager"):
+            sys.exit(f"{contestant}, {name}: {ran.stderr[-2000:]}")
+        raise PeerFailed(f"{name}: {ran.stderr[-200:]}")
     return json.loads(ran.stdout.splitlines()[-1])
 
 
@@ -243,7 +247,7 @@ def main():
         options.rounds, options.contestants = 1, ["etude", "eager"]
     warnings.filterwarnings("ignore")
     chosen = options.models or list(models())
-    results, wrong = {}, []
+    results, wrong, left_out = {}, [], {}
     with tempfile.TemporaryDirectory() as top:
         for number, name in enumerate(chosen):
             folder = Path(top) / str(number)
@@ -252,11 +256,20 @@ def main():
             results[name] = {contestant: [] for contestant in options.contestants}
             for turn in range(options.rounds):
                 for contestant in random.sample(options.contestants, len(options.contestants)):
-                    results[name][contestant].append(run(contestant, name, folder, options))
+                    try:
+                        results[name][contestant].append(run(contestant, name, folder, options))
+                    except PeerFailed as failure:
+                        say(f"left out: {contestant}, {failure}")
+                        left_out[contestant] = str(failure)
+                        options.contestants.remove(contestant)
+                        for runs in results.values():
+                            runs.pop(contestant)
                 print(f"{name}, round {turn + 1} of {options.rounds}", file=sys.stderr, flush=True)
             expected = results[name]["eager"][0]["loss"]
             wrong += [f"{contestant}, {name}: {runs[0]['loss']} instead of {expected}" for contestant, runs in results[name].items() if abs(runs[0]["loss"] - expected) > TOLERANCES.get(name, 5e-3) * abs(expected)]
     text = f"Medians of {options.rounds} rounds, {options.threads} thread{'s' * (options.threads > 1)}.\n\n" + table(results)
+    if left_out:
+        text += "\n" + left_out_table(left_out)
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / "exported.md").write_text(text)
     (options.output / "exported.json").write_text(json.dumps(results, indent=1) + "\n")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "train"))
-from run import cell, info, ratios, say, table  # noqa: E402
+from run import PeerFailed, cell, info, left_out_table, ratios, say, table  # noqa: E402
 
 WORKLOADS = {"small": 500, "wide": 20, "transformer": 60}  # steps of a round
 IN_CHUNKS = ["wide"]  # the gradients of the others are smaller than the smallest chunk, 1 MiB
@@ -28,8 +28,8 @@ WHOLE = 1_000_000  # ddp_bucket_cap_mb that sends all gradients at once, after t
 class Group:
     """The processes of a contestant, with the variables that torchrun gives them."""
 
-    def __init__(self, command, size, environment=None):
-        self.name = command[0]
+    def __init__(self, command, size, environment=None, is_peer=False):
+        self.name, self.is_peer = command[0], is_peer
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -46,27 +46,36 @@ class Group:
             )
             for rank in range(size)
         ]
+        self.starting = list(self.processes)
 
     def started(self):
         """Returns itself once all processes have started."""
-        for process in self.processes:
-            if process.stdout.readline() != "ready\n":
-                sys.exit(f"{self.name} doesn't start")
+        while self.starting:
+            if self.starting.pop().stdout.readline() != "ready\n":
+                self.fail("it doesn't start")
         return self
+
+    def fail(self, why):
+        if self.is_peer:
+            raise PeerFailed(why)
+        sys.exit(f"{self.name}: {why}")
 
     def train(self, workload, steps, policy="data", bucket=25, warmup=2):
         """The answers of all processes."""
         for process in self.processes:
-            process.stdin.write(f"{policy} {workload} {steps} {warmup} {bucket}\n")
-            process.stdin.flush()
+            try:
+                process.stdin.write(f"{policy} {workload} {steps} {warmup} {bucket}\n")
+                process.stdin.flush()
+            except BrokenPipeError:
+                pass  # nothing is to be read either
         answers = []
         for process in self.processes:
             line = process.stdout.readline()
             answer = json.loads(line) if line else {"error": "the process has ended"}
             if "error" in answer:
-                sys.exit(f"{self.name}, {workload}: {answer['error']}")
+                self.fail(f"{workload}: {answer['error']}")
             if answer["calls"] != warmup + steps + 1 or answer["threads"] != 1:
-                sys.exit(f"{self.name}, {workload}: {answer['calls']} steps with {answer['threads']} threads")
+                self.fail(f"{workload}: {answer['calls']} steps with {answer['threads']} threads")
             answers.append(answer)
         return answers
 
@@ -74,6 +83,12 @@ class Group:
         for process in self.processes:
             process.stdin.close()
         for process in self.processes:
+            process.wait()
+
+    def kill(self):
+        """For processes of which some may wait for another that has failed."""
+        for process in self.processes:
+            process.kill()
             process.wait()
 
 
@@ -84,8 +99,8 @@ def messages(program):
     return lines
 
 
-def contestants(options):
-    """Name: (its group, how it trains). Those with the same group share processes."""
+def contestants(options, left_out):
+    """Name: (its group, how it trains). Those with the same group share processes. Adds why a peer is missing to `left_out`."""
     serve = [options.program, "serve", options.data]
     etude, gloo = Group(serve, 2), Group(serve, 2, {"ETUDE_SHARED_MEMORY": "0"})
     present = {
@@ -99,27 +114,46 @@ def contestants(options):
     }
     if options.peers:
         ddp = [sys.executable, HERE / "ddp.py", options.data]
-        present |= {"pytorch_alone": (Group(ddp, 1), {}), "pytorch": (Group(ddp, 2), {})}
-    for group in {group for group, _ in present.values()}:
-        group.started()
+        present |= {"pytorch_alone": (Group(ddp, 1, is_peer=True), {}), "pytorch": (Group(ddp, 2, is_peer=True), {})}
+    for name, (group, _) in list(present.items()):
+        try:
+            group.started()
+        except PeerFailed as failure:
+            leave_out(name, failure, present, left_out)
     return present
 
 
-def measure(options, present):
+def leave_out(name, failure, present, left_out):
+    say(f"left out: {name}, {failure}")
+    left_out[name] = str(failure)
+    present.pop(name)[0].kill()
+
+
+def measure(options, present, left_out):
     """All answers of rank 0: {workload: {contestant: [answer of each round]}}, and each contestant's seconds to join."""
     results, joins = {}, {}
+
+    def train(name, *work, **more):
+        group, how = present[name]
+        try:
+            return group.train(*work, **how, **more)
+        except PeerFailed as failure:
+            leave_out(name, failure, present, left_out)
+            for answers in [*results.values(), joins]:
+                answers.pop(name, None)
+
     for workload, steps in WORKLOADS.items():
         steps = max(2, round(steps * options.length))
         names = [name for name in present if workload in IN_CHUNKS or not name.endswith(("_chunks", "_whole"))]
         for name in names:  # warms up memory and code
-            group, how = present[name]
-            answers = group.train(workload, 2, **how)
-            joins.setdefault(name, max(answer["join"] for answer in answers))
+            if answers := train(name, workload, 2):
+                joins.setdefault(name, max(answer["join"] for answer in answers))
+        names = [name for name in names if name in present]
         results[workload] = {name: [] for name in names}
         for number in range(options.rounds):
             for name in random.sample(names, len(names)):
-                group, how = present[name]
-                results[workload][name].append(group.train(workload, steps, **how, warmup=options.warmup)[0])
+                if name in present and (answers := train(name, workload, steps, warmup=options.warmup)):
+                    results[workload][name].append(answers[0])
             say(f"{workload}, round {number + 1} of {options.rounds}")
     return results, joins
 
@@ -169,7 +203,7 @@ PAIRS = [
 ]
 
 
-def report(results, joins, sharded, sums, machine):
+def report(results, joins, sharded, sums, machine, left_out):
     every = {name for answers in results.values() for name in answers}
     shown = [name for name in NAMES if name in every]
     text = f"{machine['cpu']}, {machine['cores']} cores; LibTorch {machine['libtorch']}. Two processes, one thread each.\n"
@@ -216,6 +250,8 @@ def report(results, joins, sharded, sums, machine):
         ["floats", "Gloo", "shared memory"],
         [[f"{line['floats']:,}", f"{line['gloo']:,.1f}", f"{line['shared']:,.1f}"] for line in sums],
     )
+    if left_out:
+        text += "\n## Left out\n\n" + left_out_table(left_out)
     return text
 
 
@@ -237,15 +273,16 @@ def main():
     exported = subprocess.run([options.program, "export", options.data], check=True, capture_output=True, text=True)
 
     sums = messages(options.program)
-    present = contestants(options)
-    results, joins = measure(options, present)
+    left_out = {}
+    present = contestants(options, left_out)
+    results, joins = measure(options, present, left_out)
     for group in {group for group, _ in present.values()}:
         group.end()
     sharded = shards(options)
 
-    text = report(results, joins, sharded, sums, machine := info(exported.stdout.strip()))
+    text = report(results, joins, sharded, sums, machine := info(exported.stdout.strip()), left_out)
     (options.output / "parallel.md").write_text(text)
-    raw = {"machine": machine, "messages": sums, "training": results, "join": joins}
+    raw = {"machine": machine, "messages": sums, "training": results, "join": joins, "left_out": left_out}
     raw["shards"] = [{"policy": policy, "bucket": bucket} | a for (policy, bucket), a in sharded.items()]
     (options.output / "parallel.json").write_text(json.dumps(raw, indent=1) + "\n")
     check_losses(results)

@@ -17,6 +17,9 @@ import tempfile
 import time
 import urllib.request
 
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "train"))
+from run import PeerFailed, left_out_table, say  # noqa: E402
+
 NAMES = {"tensorboard": "TensorBoard", "wandb": "Weights & Biases, offline", "comet_ml": "Comet, offline", "mlflow": "MLflow, server"}
 
 
@@ -64,13 +67,15 @@ def in_python(name, logs, metrics):
 
 
 def run(command, server):
-    """The last line that a command prints, run in its own folder with its own home."""
+    """The last line that a command prints, run in a new folder, which is its home, too."""
     with tempfile.TemporaryDirectory() as folder:
         settings = {"HOME": folder, "WANDB_MODE": "offline", "COMET_START_ONLINE": "0", "COMET_MODE": "create", "OMP_NUM_THREADS": "1"}
         environment = {**os.environ, **settings, "MLFLOW_TRACKING_URI": server}
         environment.pop("COMET_API_KEY", None)
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
         if done.returncode != 0:
+            if command[0] == sys.executable:
+                raise PeerFailed(done.stderr[-200:])
             sys.exit(f"{' '.join(command)}: {done.stderr[-2000:]}")
         return json.loads(done.stdout.strip().splitlines()[-1])
 
@@ -104,15 +109,21 @@ def main():
         in_python(options.client, options.logs, options.metrics)
         return
 
-    results = {}
+    results, left_out = {}, {}
     with tempfile.TemporaryDirectory() as folder:
         server, address = serve(folder)
         try:
             for _ in range(options.rounds):
-                for name in NAMES:
+                for name in [name for name in NAMES if name not in left_out]:
                     sizes = [str(options.logs), str(options.metrics)]
                     ours = run([str(pathlib.Path(options.program).resolve()), name, *sizes], address)
-                    theirs = run([sys.executable, str(pathlib.Path(__file__).resolve()), "--client", name, "--logs", sizes[0], "--metrics", sizes[1]], address)
+                    try:
+                        theirs = run([sys.executable, str(pathlib.Path(__file__).resolve()), "--client", name, "--logs", sizes[0], "--metrics", sizes[1]], address)
+                    except PeerFailed as failure:
+                        say(f"left out: {name}, {failure}")
+                        left_out[name] = str(failure)
+                        results.pop(name, None)
+                        continue
                     for who, result in (("etude", ours), ("python", theirs)):
                         result["events"] = result["logs"] * options.metrics / result["whole"]
                         results.setdefault(name, {}).setdefault(who, []).append(result)
@@ -133,6 +144,8 @@ def main():
             f"| {ours['events']:,.0f} | {theirs['events']:,.0f} | {ours['events'] / theirs['events']:.1f} |"
         )
     text = "\n".join(lines) + "\n"
+    if left_out:
+        text += "\n" + left_out_table({NAMES[name]: why for name, why in left_out.items()})
     output = pathlib.Path(options.output)
     (output / "trackers.md").write_text(text)
     (output / "trackers.json").write_text(json.dumps(results, indent=1))
