@@ -146,8 +146,10 @@ class Study {
   struct Storage;
 
   std::filesystem::path lock_path(std::int64_t number) const;
+  /// The lock of a trial, which is taken before a record shows it as running; none if another process has it.
+  std::shared_ptr<detail::LockFile> lock_of(std::int64_t number, bool is_continued) const;
   /// The trial with its lock; none if another process has it or it has ended.
-  std::optional<StudyTrial> hold(std::size_t id, bool is_continued);
+  std::optional<StudyTrial> hold(std::size_t id, bool is_continued, std::shared_ptr<detail::LockFile> lock);
   void enqueue(const std::vector<Params>& trials, bool only_first);
   /// The trial that a record of this process has just created.
   std::size_t created() const;

@@ -111,9 +111,8 @@ ETUDE_INLINE std::filesystem::path Study::lock_path(std::int64_t number) const {
   return fmt::format("{}.{}.{}.lock", options_.journal.string(), storage_->own, number);
 }
 
-ETUDE_INLINE std::optional<StudyTrial> Study::hold(std::size_t id, bool is_continued) {
-  const auto number = storage_->trial(id).number;
-  if (!storage_->file) return is_continued ? std::nullopt : std::optional(StudyTrial(*this, id, number));
+ETUDE_INLINE std::shared_ptr<detail::LockFile> Study::lock_of(std::int64_t number, bool is_continued) const {
+  if (!storage_->file) return {};
   auto lock = std::make_shared<detail::LockFile>(lock_path(number));
   if (lock->state() == detail::LockState::taken) return {};
   if (lock->state() == detail::LockState::unknown) {
@@ -123,6 +122,14 @@ ETUDE_INLINE std::optional<StudyTrial> Study::hold(std::size_t id, bool is_conti
                                reason);
     if (is_continued) return {};  // a living process may have it
   }
+  return lock;
+}
+
+ETUDE_INLINE std::optional<StudyTrial> Study::hold(std::size_t id, bool is_continued,
+                                                   std::shared_ptr<detail::LockFile> lock) {
+  const auto number = storage_->trial(id).number;
+  if (!storage_->file) return is_continued ? std::nullopt : std::optional(StudyTrial(*this, id, number));
+  if (!lock) return {};
   storage_->sync();
   if (!storage_->is_claimed(id)) return {};  // it has ended meanwhile
   return StudyTrial(*this, id, number, std::move(lock), is_continued);
@@ -132,7 +139,7 @@ ETUDE_INLINE std::optional<StudyTrial> Study::claim(std::int64_t n_trials) {
   storage_->sync();
   for (std::size_t id = 0; id < storage_->places.size(); ++id)
     if (storage_->is_claimed(id))
-      if (auto trial = hold(id, true)) return trial;
+      if (auto trial = hold(id, true, lock_of(storage_->trial(id).number, true))) return trial;
   const auto begun = [&] {
     return std::ranges::count_if(known(),
                                  [](const auto& trial) { return trial.state != TrialState::waiting; });
@@ -140,22 +147,27 @@ ETUDE_INLINE std::optional<StudyTrial> Study::claim(std::int64_t n_trials) {
   for (std::size_t id = 0; id < storage_->places.size() && begun() < n_trials; ++id) {
     if (storage_->places[id].study != storage_->own || storage_->trial(id).state != TrialState::waiting)
       continue;
-    if (!take_from_queue(id, storage_->worker)) continue;
-    if (auto trial = hold(id, false)) return trial;
+    auto lock = lock_of(storage_->trial(id).number, false);
+    if ((storage_->file && !lock) || !take_from_queue(id, storage_->worker)) continue;
+    if (auto trial = hold(id, false, std::move(lock))) return trial;
   }
   const auto is_full = [&] { return static_cast<std::int64_t>(known().size()) >= n_trials; };
   // Looked at before, too, so that a process that waits for others doesn't keep the journal locked.
   while (!is_full()) {
     bool is_new = false;
+    std::shared_ptr<detail::LockFile> lock;
     storage_->write_exclusively([&] {
+      lock.reset();  // of an earlier attempt
       std::vector<Storage::Json> records;
       is_new = !is_full();
-      if (is_new) records.push_back(storage_->new_trial(storage_->worker));
+      if (is_new) {
+        lock = lock_of(static_cast<std::int64_t>(known().size()), false);
+        records.push_back(storage_->new_trial(storage_->worker));
+      }
       return records;
     });
-    // Another process may have been faster to hold it.
     if (is_new)
-      if (auto trial = hold(created(), false)) return trial;
+      if (auto trial = hold(created(), false, std::move(lock))) return trial;
   }
   remove_locks();
   return {};
