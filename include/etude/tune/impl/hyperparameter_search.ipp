@@ -79,30 +79,45 @@ ETUDE_INLINE SearchResult Search::run() {
   SignalGuard signals(in_processes);
   const InterruptionScope interruptible(in_processes);
   std::list<Child> children;
+  // A child that hangs ends by its limit even if a fault ends the search.
+  std::exception_ptr fault;
   for (;;) {
-    const bool is_ending = in_processes && SignalGuard::came() != 0;
+    const bool is_ending = (in_processes && SignalGuard::came() != 0) || fault;
     if (is_ending)
       for (auto& child : children) child.program.ask_to_end();
     const auto jobs = static_cast<std::size_t>(options_.n_jobs);
-    while (!is_ending && children.size() < jobs && !is_late()) {
-      auto trial = study_->claim(n_trials_);
-      if (!trial) break;
-      warn_without_lock(*trial);
-      if (!may_go_on(*trial)) continue;
-      if (in_processes)
-        children.push_back(start(std::move(*trial)));
-      else
-        run_here(*trial);
+    try {
+      while (!is_ending && children.size() < jobs && !is_late()) {
+        auto trial = study_->claim(n_trials_);
+        if (!trial) break;
+        warn_without_lock(*trial);
+        if (!may_go_on(*trial)) continue;
+        if (in_processes)
+          children.push_back(start(std::move(*trial)));
+        else
+          run_here(*trial);
+      }
+      if (children.empty() && (is_ending || is_late() || !study_->others_run())) break;
+    } catch (...) {
+      if (children.empty()) throw;
+      fault = std::current_exception();
     }
-    if (children.empty() && (is_ending || is_late() || !study_->others_run())) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(children.empty() ? 200 : 10));
     for (auto child = children.begin(); child != children.end();) {
-      limit(*child);
       const auto exit = child->program.poll();
-      if (exit) end(*child, *exit);
-      child = exit ? children.erase(child) : std::next(child);
+      if (!exit) {
+        limit(*child++);
+        continue;
+      }
+      try {
+        end(*child, *exit);
+      } catch (...) {
+        if (!fault) fault = std::current_exception();
+      }
+      child = children.erase(child);
     }
   }
+  if (fault) std::rethrow_exception(fault);
   if (const int signal = in_processes ? SignalGuard::came() : 0) {
     signals.restore();
     throw Interrupted(signal);
@@ -224,11 +239,17 @@ ETUDE_INLINE bool Search::may_go_on(StudyTrial& trial) {
     announce(trial.frozen());
     return false;
   }
+  // A fault of an earlier call isn't this one's.
+  if (!text_attr(frozen.system_attrs, fault_attr).empty()) trial.set_system_attr(fault_attr, nullptr);
   std::int64_t step = 0, count = 1;
   if (const auto folder = folder_of(frozen))
     if (const auto newest = get_last_checkpoint(*folder)) step = checkpoint_step(*newest).value_or(0);
-  if (const auto before = frozen.system_attrs.find(restarts_attr); before != frozen.system_attrs.end())
-    if (number_attr(*before, "step") == step) count = number_attr(*before, "count") + 1;
+  if (const auto before = frozen.system_attrs.find(restarts_attr); before != frozen.system_attrs.end()) {
+    if (before->is_null())
+      count = 0;  // it was given up, which is no restart
+    else if (number_attr(*before, "step") == step)
+      count = number_attr(*before, "count") + 1;
+  }
   if (count > options_.max_restarts) {
     fail(trial, fmt::format("its process ended {} times at step {}", count, step));
     return false;
@@ -253,15 +274,17 @@ ETUDE_INLINE Search::Child Search::start(StudyTrial trial) {
   return {std::move(trial), std::move(program)};
 }
 
-/// Ends a process that takes longer than it may: it may finish a record, but not the training.
+/// Ends a process that exceeds trial_timeout, with five seconds to finish a record.
 ETUDE_INLINE void Search::limit(Child& child) const {
   if (!options_.trial_timeout) return;
-  constexpr double grace = 5;
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - child.begin).count();
-  if (seconds > *options_.trial_timeout + grace) child.program.kill();
-  if (seconds <= *options_.trial_timeout || std::exchange(child.is_late, true)) return;
-  child.program.ask_to_end();
+  const auto now = std::chrono::steady_clock::now();
+  if (std::chrono::duration<double>(now - child.begin).count() <= *options_.trial_timeout) return;
+  if (!child.is_late_since) {
+    child.is_late_since = now;
+    child.program.ask_to_end();
+  } else if (now - *child.is_late_since > std::chrono::seconds(5)) {
+    child.program.kill();
+  }
 }
 
 /// After the end of a trial's process.
@@ -271,7 +294,7 @@ ETUDE_INLINE void Search::end(const Child& child, const ChildProgram::Exit& exit
   if (const auto frozen = trial.frozen(); frozen.is_finished()) {
     return announce(frozen);
   }
-  if (child.is_late)
+  if (child.is_late_since)
     return fail(trial,
                 fmt::format("it takes longer than trial_timeout, {} seconds", *options_.trial_timeout));
   // A trial that was asked to end has written a checkpoint, and is resumed.

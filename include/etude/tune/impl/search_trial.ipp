@@ -93,7 +93,8 @@ class Search {
     StudyTrial trial;
     ChildProgram program;
     std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
-    bool is_late = false;  // beyond trial_timeout
+    // When it was asked to end, since it was beyond trial_timeout.
+    std::optional<std::chrono::steady_clock::time_point> is_late_since = {};
   };
 
   static void check_names(const std::vector<SearchField>& fields);
