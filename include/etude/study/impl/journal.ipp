@@ -61,8 +61,8 @@ inline std::optional<std::int64_t> flock_holder(const struct stat& file) {
   return {};
 }
 
-/// Optuna's JournalFileSymlinkLock: the process that makes the link holds the lock. SIGTERM and SIGINT don't
-/// end a process that holds it before it is released.
+/// Optuna's JournalFileSymlinkLock: the process that makes the link holds the lock. A first SIGTERM or SIGINT
+/// doesn't end a process that holds it before it is released.
 class JournalLock {
  public:
   explicit JournalLock(const std::filesystem::path& file) : link_(file.string() + ".lock") {
@@ -86,8 +86,8 @@ class JournalLock {
         holder = now_holder;
         changed = now;
       } else if (now - changed > grace) {
-        if (holder) remove(*holder);
-        continue;
+        if (!holder || remove(*holder)) continue;
+        throw_journal_fault(file, "the lock of a process that has ended can't be removed", errno);
       }
       if (now - said > patience) {
         said = now;
@@ -129,15 +129,16 @@ class JournalLock {
     return false;
   }
 
-  /// Removes the link of a holder. If several processes do so, one of them renames it, and one that has
-  /// renamed the link of the next holder restores it.
-  void remove(const Identity& holder) const {
+  /// Removes the link of a holder; false if it may not. If several processes do so, one of them renames it,
+  /// and one that has renamed the link of the next holder restores it.
+  bool remove(const Identity& holder) const {
     const auto taken = fmt::format("{}{}.rename", link_, random_name());
-    if (::rename(link_.c_str(), taken.c_str()) != 0) return;
+    if (::rename(link_.c_str(), taken.c_str()) != 0) return errno == ENOENT;
     // If there is yet another link, the holder of this one notices before it writes.
     if (identity_of(taken) != holder) [[maybe_unused]]
       const int restored = ::link(taken.c_str(), link_.c_str());
     ::unlink(taken.c_str());
+    return true;
   }
 
   void say_who_has_it(const std::filesystem::path& file) const {
@@ -164,17 +165,19 @@ class JournalLock {
 inline void blank(const std::filesystem::path& path, ::off_t begin, ::off_t end) {
   const Descriptor file(uninterrupted([&] { return ::open(path.c_str(), O_WRONLY | O_CLOEXEC); }));
   const std::string spaces(static_cast<std::size_t>(end - begin), ' ');
-  if (!file ||
-      uninterrupted([&] { return ::pwrite(file.get(), spaces.data(), spaces.size(), begin); }) != end - begin)
-    throw_journal_fault(path, "can't be repaired", errno);
+  if (!file) throw_journal_fault(path, "can't be repaired", errno);
+  const auto size = uninterrupted([&] { return ::pwrite(file.get(), spaces.data(), spaces.size(), begin); });
+  if (size != end - begin) throw_journal_fault(path, "can't be repaired", size < 0 ? errno : EIO);
 }
 
 /// Blanks the rest of a record whose writer died.
 inline void blank_torn_record(const std::filesystem::path& path, const Descriptor& file) {
   const auto end = ::lseek(file.get(), 0, SEEK_END);
   auto begin = end;
-  for (char last; begin > 0; --begin)
-    if (::pread(file.get(), &last, 1, begin - 1) != 1 || last == '\n') break;
+  for (char last; begin > 0; --begin) {
+    if (::pread(file.get(), &last, 1, begin - 1) != 1) throw_journal_fault(path, "can't be read", errno);
+    if (last == '\n') break;
+  }
   if (begin != end) blank(path, begin, end);
 }
 
