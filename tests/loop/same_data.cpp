@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -323,6 +324,34 @@ TEST_CASE(
   const std::string folder = std::getenv("ETUDE_TEST_FOLDER");
   const auto options = [&](std::int64_t steps) {
     auto result = problem(already_divided(toy::rank() == 0 ? examples(3) : examples(9, 3)));
+    result.args.max_steps = steps;
+    toy::save_to(folder, result.args, 4);
+    return result;
+  };
+  etude::Trainer<DistributedDataParallel> first(options(4));
+  first.train();
+  etude::Trainer<DistributedDataParallel> resumed(options(10));
+  resumed.train({.resume_from_checkpoint = folder + "/checkpoint-4"});
+  check_weights(resumed, trained_by_hand({{0, 3}, {3, 9}}, 1));
+}
+
+/// A stream that is resumed from its saved place.
+struct RowsWithState : Rows {
+  nlohmann::ordered_json state() const { return place; }
+  void load_state(const nlohmann::ordered_json& saved) { place = saved.get<std::int64_t>(); }
+};
+
+TEST_CASE("a divided stream is resumed at each process's place, not at that of rank 0") {
+  if (!toy::is_rank()) {
+    const toy::Folder folder;
+    toy::launches(2, {"ETUDE_TEST_FOLDER=" + std::string(folder)});
+    return;
+  }
+  const std::string folder = std::getenv("ETUDE_TEST_FOLDER");
+  const auto options = [&](std::int64_t steps) {
+    // After four batches the part of rank 0 has ended, that of rank 1 has not.
+    auto result = problem(already_divided(toy::rank() == 0 ? RowsWithState{{.first = 0, .count = 3}}
+                                                           : RowsWithState{{.first = 3, .count = 9}}));
     result.args.max_steps = steps;
     toy::save_to(folder, result.args, 4);
     return result;

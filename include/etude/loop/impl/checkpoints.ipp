@@ -262,6 +262,13 @@ ETUDE_INLINE void AnyTrainingCheckpoints::load_dataset_state(std::vector<std::st
   auto saved = std::exchange(point_->progress->dataset_state, std::nullopt);
   if (core_.args.ignore_data_skip || !core_.train_dataloader) return;
   const bool has_state = core_.train_dataloader->has_dataset_state();
+  if (has_state && core_.brings_own_batches()) {
+    problems.push_back(
+        fmt::format("each process has other data, and the saved state of train_dataset is that of rank 0: "
+                    "epoch {} begins as its first one, and is read up to example {}",
+                    position.epoch, position.examples));
+    return;
+  }
   if (has_state && saved)
     position.dataset_state = std::make_shared<const DatasetState>(detail::copy_of(*std::move(saved)));
   else if (saved)
