@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "etude/base/error.hpp"
 #include "etude/metrics/pending_logs.hpp"
@@ -138,6 +139,18 @@ TEST_CASE("what has the weight 0 counts for nothing, and weights may be tensors"
   CHECK(mean.weight() == 4);
   CHECK(mean.non_finite() == 0);
   CHECK_THROWS_AS(mean.add(torch::ones({2}), torch::tensor(1.0)), etude::DataError);
+}
+
+TEST_CASE("merged logs keep their weights, and one of weight 0 changes nothing") {
+  etude::PendingLogs logs, others;
+  logs.add("v", 1.0, 3);
+  others.add("v", 5.0, 1);
+  others.add("w", std::nan(""), 0);
+  logs.merge(std::move(others));
+  etude::Metrics taken;
+  logs.take_into(taken);
+  CHECK(taken.size() == 1);
+  CHECK(taken.at("v") == 2);
 }
 
 }  // namespace metrics_running_mean_test

@@ -14,7 +14,8 @@
 namespace etude::inline v0 {
 
 ETUDE_INLINE void PendingLogs::merge(PendingLogs other) {
-  for (auto& [name, mean] : other.means_) add(name, mean.mean());
+  for (auto& [name, mean] : other.means_)
+    if (const double weight = mean.weight(); weight != 0) add(name, mean.mean(), weight);
 }
 
 ETUDE_INLINE void PendingLogs::take_into(Metrics& logs) {

@@ -113,7 +113,18 @@ ETUDE_INLINE void RunningMean::read() {
   if (pending_.empty()) return;
   std::vector<at::Tensor> flat;
   flat.reserve(pending_.size());
-  const auto add = [&](const at::Tensor& element) { flat.push_back(element.reshape({1}).to(at::kDouble)); };
+  // One copy from the device waits for all of them.
+  auto device = at::Device(at::kCPU);
+  const auto look_at = [&](const at::Tensor& element) {
+    if (!element.is_cpu()) device = element.device();
+  };
+  for (const auto& each : pending_) {
+    look_at(each.value);
+    if (const auto* weight = std::get_if<at::Tensor>(&each.weight)) look_at(*weight);
+  }
+  const auto add = [&](const at::Tensor& element) {
+    flat.push_back(element.reshape({1}).to(device, at::kDouble));
+  };
   for (const auto& each : pending_) {
     add(each.value);
     if (const auto* weight = std::get_if<at::Tensor>(&each.weight)) add(*weight);
