@@ -72,6 +72,7 @@ class AccumulationGroup {
   /// Passes a micro-batch to `run` in parts of at most `part_size` examples.
   template <class Run>
   void in_parts(const Batch& batch, std::int64_t part_size, Run run) {
+    part_share_ = 1;  // an exception may have left that of a part
     if (batch.size > 0 && part_size >= batch.size) {
       auto whole = batch;
       return run(whole);
