@@ -114,6 +114,10 @@ TEST_CASE("a batch is made of tensors that divide") {
                    etude::make_batch(torch::arange(4), {boxes(), RowsByLength{{2}}});
                  }),
                  "RowsByLength"));
+  CHECK(contains(fault([] {
+                   etude::make_batch({boxes(), RowsByIndex{}}, {});
+                 }),
+                 "no tensor tells the number of examples"));
 }
 
 TEST_CASE("what takes one row for each example refuses other rows") {
