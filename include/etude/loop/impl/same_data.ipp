@@ -74,8 +74,8 @@ inline void check_same_data(const Ranks& ranks, const NamedDatasets& datasets) {
     }
     if (std::ranges::count(texts, texts[0]) == std::ssize(texts)) continue;
     throw DataError(fmt::format(
-        "{} isn't the same in all processes: {}: must be the same, since each process takes its part "
-        "of every batch; declare data that is divided already by etude::already_divided(dataset)",
+        "{} isn't the same in all processes: {}: must be the same; declare data that is divided already by "
+        "etude::already_divided(dataset)",
         name, list_by_rank(texts)));
   }
 }
