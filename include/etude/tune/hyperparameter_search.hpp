@@ -211,10 +211,10 @@ SearchResult search(const HyperparameterSearchOptions& options, const TrainingAr
 /// its trials from their checkpoints, and several processes can work on it at once. A trial that throws an
 /// exception, or whose objective isn't a number, is failed, and the search goes on.
 ///
-/// What every trial would repeat ends the search and fails no trial: the next call resumes it. That is a full
-/// disk (DiskFullError), and a mistake in the search: throws ArgumentError for options, for a hyperparameter
-/// that no struct has or whose values it doesn't allow, for a trainer without `model_init` or with other
-/// arguments, and with several processes in one training. Interrupted, as `train()` does.
+/// A fault that every trial would hit ends the search without failing the trial: the next call resumes it.
+/// That is a full disk (DiskFullError), and a mistake in the search: throws ArgumentError for options, for a
+/// hyperparameter that no struct has or whose values it doesn't allow, for a trainer without `model_init` or
+/// with other arguments, and with several processes in one training. Interrupted, as `train()` does.
 template <class Make, ReflectedStruct... More>
 SearchResult hyperparameter_search(Make make, const HyperparameterSearchOptions& options,
                                    const TrainingArguments& args, const More&... more) {

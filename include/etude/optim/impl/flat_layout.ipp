@@ -87,8 +87,7 @@ namespace detail {
 ETUDE_INLINE void refuse_sparse_with_shards(const std::string& parameter) {
   throw ArgumentError(
       fmt::format("parameter '{}' has a sparse gradient, which ShardedDataParallel can't divide among the "
-                  "processes: must "
-                  "be DistributedDataParallel, or the option sparse of its layer false",
+                  "processes: must be DistributedDataParallel, or the option sparse of its layer false",
                   parameter));
 }
 

@@ -184,8 +184,8 @@ ETUDE_INLINE Distribution distribution_of(const nlohmann::ordered_json& json) tr
     const bool has_step = !attributes.at("step").is_null();
     result = FloatRange{real("low"), real("high"), attributes.at("log").get<bool>(),
                         has_step ? std::optional(real("step")) : std::nullopt};
-    // Those of Optuna 2, which Optuna still reads.
   } else if (name == "UniformDistribution" || name == "LogUniformDistribution") {
+    // This and the next are Optuna 2's, which Optuna still reads.
     result = FloatRange{real("low"), real("high"), name == "LogUniformDistribution"};
   } else if (name == "DiscreteUniformDistribution") {
     result = FloatRange{real("low"), real("high"), false, real("q")};
