@@ -17,7 +17,8 @@ import warnings
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path += [str(HERE.parent / "train"), str(HERE.parent.parent / "tools"), str(HERE.parent.parent / ".venv" / "vision")]
+sys.path.insert(0, str(HERE.parent / "train"))  # before this folder, which has a run.py, too
+sys.path += [str(HERE.parent.parent / "tools"), str(HERE.parent.parent / ".venv" / "vision")]
 from run import PeerFailed, left_out_table, say  # noqa: E402
 
 RATE, DECAY, NORM = 1e-4, 0.01, 1.0
