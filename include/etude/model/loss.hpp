@@ -98,7 +98,7 @@ std::int64_t count_items(const Tensors& labels);
 
 namespace detail {
 
-/// What a Loss is made from.
+/// Types that a Loss can be made from.
 template <class T>
 concept FormOfLoss = HoldsModule<T> || is_shared_ptr<T> ||
                      (form_of<typename decltype(loss_parameters<T>())::type> != LossForm::kNone);
