@@ -313,9 +313,9 @@ TEST_CASE("predictions of divided data are in one CSV file, one part after the o
   CHECK(targets == "0120120");  // the labels of examples 0 to 6
 }
 
-TEST_CASE(
-    "a training on divided data is resumed where one part has ended already, and from its epoch's start by "
-    "others") {
+/// Resumes a training on rows [0, 3) and [3, 12) after four steps, when the first part has ended.
+template <class MakePart>
+void check_resumed(MakePart part_of) {
   if (!toy::is_rank()) {
     const toy::Folder folder;
     toy::launches(2, {"ETUDE_TEST_FOLDER=" + std::string(folder)});
@@ -323,7 +323,7 @@ TEST_CASE(
   }
   const std::string folder = std::getenv("ETUDE_TEST_FOLDER");
   const auto options = [&](std::int64_t steps) {
-    auto result = problem(already_divided(toy::rank() == 0 ? examples(3) : examples(9, 3)));
+    auto result = problem(already_divided(toy::rank() == 0 ? part_of(0, 3) : part_of(3, 9)));
     result.args.max_steps = steps;
     toy::save_to(folder, result.args, 4);
     return result;
@@ -335,6 +335,12 @@ TEST_CASE(
   check_weights(resumed, trained_by_hand({{0, 3}, {3, 9}}, 1));
 }
 
+TEST_CASE(
+    "a training on divided data is resumed where one part has ended already, and from its epoch's start by "
+    "others") {
+  check_resumed([](std::int64_t first, std::int64_t count) { return examples(count, first); });
+}
+
 /// A stream that is resumed from its saved place.
 struct RowsWithState : Rows {
   nlohmann::ordered_json state() const { return place; }
@@ -342,25 +348,8 @@ struct RowsWithState : Rows {
 };
 
 TEST_CASE("a divided stream is resumed at each process's place, not at that of rank 0") {
-  if (!toy::is_rank()) {
-    const toy::Folder folder;
-    toy::launches(2, {"ETUDE_TEST_FOLDER=" + std::string(folder)});
-    return;
-  }
-  const std::string folder = std::getenv("ETUDE_TEST_FOLDER");
-  const auto options = [&](std::int64_t steps) {
-    // After four batches the part of rank 0 has ended, that of rank 1 has not.
-    auto result = problem(already_divided(toy::rank() == 0 ? RowsWithState{{.first = 0, .count = 3}}
-                                                           : RowsWithState{{.first = 3, .count = 9}}));
-    result.args.max_steps = steps;
-    toy::save_to(folder, result.args, 4);
-    return result;
-  };
-  etude::Trainer<DistributedDataParallel> first(options(4));
-  first.train();
-  etude::Trainer<DistributedDataParallel> resumed(options(10));
-  resumed.train({.resume_from_checkpoint = folder + "/checkpoint-4"});
-  check_weights(resumed, trained_by_hand({{0, 3}, {3, 9}}, 1));
+  check_resumed(
+      [](std::int64_t first, std::int64_t count) { return RowsWithState{{.first = first, .count = count}}; });
 }
 
 }  // namespace loop_same_data_test
