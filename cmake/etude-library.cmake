@@ -1,56 +1,106 @@
-# etude::etude compiles all code that doesn't depend on a trainer's type once, in the build that links it, with that build's
-# LibTorch and flags, so that files with trainers compile several times as fast. etude::testing does the same for etude/testing/.
-if(TARGET etude::etude)
-  return()  # found twice
+# The libraries, compiled from src/ in the build that links them, with that build's LibTorch and flags. Each is compiled only if
+# something links it.
+set(etude_src ${CMAKE_CURRENT_LIST_DIR}/src)
+if(NOT EXISTS ${etude_src})
+  cmake_path(SET etude_src NORMALIZE ${CMAKE_CURRENT_LIST_DIR}/../src)
 endif()
-get_target_property(etude_headers etude::base INTERFACE_INCLUDE_DIRECTORIES)
-string(REGEX REPLACE "\\$<(BUILD|INSTALL)_INTERFACE:([^>]*)>" "\\2" etude_headers "${etude_headers}")
-list(GET etude_headers 0 etude_headers)
-file(GLOB_RECURSE etude_definitions RELATIVE ${etude_headers} CONFIGURE_DEPENDS ${etude_headers}/etude/*.ipp)
-get_property(etude_tracker_headers GLOBAL PROPERTY etude_tracker_headers)
+option(ETUDE_UNITY "Compile several files at once; OFF to change one file again and again" ON)
+set(etude_unit_size 90000)
 
-# Few files, since LibTorch's headers take most of the time of each: two of equal length, and one of the trackers.
-foreach(file IN ITEMS parts training integrations testing)
-  set(etude_${file} "")
-endforeach()
-foreach(definitions IN LISTS etude_definitions)
-  string(REPLACE "impl/" "" declarations ${definitions})
-  if(declarations MATCHES "^etude/(testing|integrations)/")
-    set(file ${CMAKE_MATCH_1})
-    # A file that needs a tracker's libraries is compiled if that tracker is enabled.
-    if(declarations MATCHES "integrations/(shared/http|[a-z]+)" AND NOT CMAKE_MATCH_1 IN_LIST etude_tracker_headers AND NOT CMAKE_MATCH_1 STREQUAL "shared")
-      continue()
-    endif()
-  elseif(declarations MATCHES "^etude/(dispatch|checkpoint|loop|tune|callbacks)/|^etude/[a-z_]+\\.ipp$")
-    set(file training)
-  else()
-    set(file parts)
-  endif()
-  string(APPEND etude_${file} "#include \"${definitions}\"\n")
-endforeach()
-foreach(file IN ITEMS parts training integrations testing)
-  file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/etude/${file}.cpp CONTENT "${etude_${file}}" @ONLY)
-endforeach()
-
-function(etude_add_library name)
-  add_library(${name} STATIC EXCLUDE_FROM_ALL ${ARGN})
-  # Otherwise g++ calls functions within a shared library through a table.
-  target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-semantic-interposition>)
-  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+# etude_sources(RESULT PATTERN...): the files of src/ whose path matches one of the regular expressions.
+function(etude_sources result)
+  file(GLOB_RECURSE files RELATIVE ${etude_src} CONFIGURE_DEPENDS ${etude_src}/*.cpp)
+  list(JOIN ARGN "|" pattern)
+  list(FILTER files INCLUDE REGEX "^(${pattern})\\.cpp$")
+  list(TRANSFORM files PREPEND ${etude_src}/)
+  set(${result} ${files} PARENT_SCOPE)
 endfunction()
 
-set(etude_sources ${CMAKE_CURRENT_BINARY_DIR}/etude/parts.cpp ${CMAKE_CURRENT_BINARY_DIR}/etude/training.cpp)
-if(etude_tracker_headers)
-  list(APPEND etude_sources ${CMAKE_CURRENT_BINARY_DIR}/etude/integrations.cpp)
-endif()
-etude_add_library(etude ${etude_sources})
-add_library(etude::etude ALIAS etude)
-target_compile_definitions(etude PUBLIC ETUDE_COMPILED)
-target_link_libraries(etude PUBLIC etude::base torch PRIVATE etude::gloo etude::tracker_libraries)
+# etude_add_library(etude_NAME SOURCE...): etude::NAME, whose sources are compiled together in units of about etude_unit_size bytes.
+function(etude_add_library target)
+  string(REGEX REPLACE "^etude_" "" name ${target})
+  add_library(${target} STATIC EXCLUDE_FROM_ALL ${ARGN})
+  add_library(etude::${name} ALIAS ${target})
+  # Otherwise g++ calls functions within a shared library through a table.
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-semantic-interposition>)
+  if(NOT target STREQUAL "etude_kernels")
+    # -O3 takes longer, and nothing here has a loop that it would vectorise.
+    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O2>)
+  endif()
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON UNITY_BUILD ${ETUDE_UNITY} UNITY_BUILD_MODE GROUP)
+  target_link_libraries(${target} PRIVATE $<TARGET_NAME_IF_EXISTS:etude::own_warnings>)
+  set(unit 0)
+  set(size 0)
+  foreach(source IN LISTS ARGN)
+    file(SIZE ${source} bytes)
+    math(EXPR size "${size} + ${bytes}")
+    if(size GREATER etude_unit_size)
+      math(EXPR unit "${unit} + 1")
+      set(size ${bytes})
+    endif()
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${unit})
+  endforeach()
+endfunction()
 
-etude_add_library(etude_testing ${CMAKE_CURRENT_BINARY_DIR}/etude/testing.cpp)
-add_library(etude::testing ALIAS etude_testing)
-target_link_libraries(etude_testing PUBLIC etude::etude)
+if(NOT TARGET etude::core)
+  # Without LibTorch: the callback handler, filters, arguments, JSON, the command line, files.
+  etude_sources(etude_files "(base|reflect|io|dispatch)/.*" training_arguments)
+  etude_add_library(etude_core ${etude_files})
+  target_link_libraries(etude_core PUBLIC etude::base)
+
+  # Pages of charts, and the study of trials, which writes one.
+  etude_sources(etude_files "report/.*")
+  etude_add_library(etude_pages ${etude_files})
+  target_link_libraries(etude_pages PUBLIC etude::core)
+  etude_sources(etude_files "study/.*")
+  etude_add_library(etude_study ${etude_files})
+  target_link_libraries(etude_study PUBLIC etude::core etude::pages)
+  target_compile_definitions(etude_study PUBLIC ETUDE_STUDY)
+endif()
+
+if(NOT TARGET torch OR TARGET etude::etude)
+  return()
+endif()
+
+# What a training needs.
+set(etude_kernels "optim/(adafactor|adagrad|adam|adamw_8bit|bfloat16|block_quantization|clipping|flat_optimizer|lion|rmsprop|sgd)")
+set(etude_processes "parallel/(distributed_data_parallel|gloo|join_processes|nccl|rendezvous|shared_memory|shared_segment)")
+etude_sources(etude_files "(libtorch|data|metrics|precision|checkpoint|loop|callbacks|model|optim|parallel)/.*" any_trainer trainer_options
+              "formats/(idx|npy|stored_tensors|token_windows|wav)" "tune/(batch_size_finder|learning_rate_finder|memory_estimate)" base/fmt)
+list(FILTER etude_files EXCLUDE REGEX "/(${etude_processes}|${etude_kernels}|model/exported_[a-z_]+|callbacks/report)\\.cpp$")
+etude_add_library(etude ${etude_files})
+target_link_libraries(etude PUBLIC etude::core torch)
+target_precompile_headers(etude PRIVATE <torch/torch.h>)
+
+# The code that runs for each element of a tensor.
+etude_sources(etude_files ${etude_kernels})
+etude_add_library(etude_kernels ${etude_files})
+target_link_libraries(etude_kernels PRIVATE etude)
+target_link_libraries(etude PRIVATE etude_kernels)
+
+etude_sources(etude_files ${etude_processes})
+etude_add_library(etude_parallel ${etude_files})
+target_link_libraries(etude_parallel PUBLIC etude::etude PRIVATE etude::gloo)
+target_compile_definitions(etude_parallel PUBLIC ETUDE_PARALLEL)
+
+etude_sources(etude_files "model/exported_.*" formats/exported_json)
+etude_add_library(etude_exported ${etude_files})
+target_link_libraries(etude_exported PUBLIC etude::etude)
+target_compile_definitions(etude_exported PUBLIC ETUDE_EXPORTED)
+
+etude_sources(etude_files "tune/(hyperparameter_search|search_.*)")
+etude_add_library(etude_search ${etude_files})
+target_link_libraries(etude_search PUBLIC etude::etude etude::study)
+target_compile_definitions(etude_search PUBLIC ETUDE_SEARCH)
+
+etude_sources(etude_files callbacks/report)
+etude_add_library(etude_report ${etude_files})
+target_link_libraries(etude_report PUBLIC etude::etude etude::pages)
+target_compile_definitions(etude_report PUBLIC ETUDE_REPORT)
+
+etude_sources(etude_files "testing/.*")
+etude_add_library(etude_testing ${etude_files})
+target_link_libraries(etude_testing PUBLIC etude::parallel)
 
 # Precompiles LibTorch and Etude, once for each target that links it (or once for several, with REUSE_FROM).
 add_library(etude_pch INTERFACE)

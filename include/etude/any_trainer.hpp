@@ -98,7 +98,3 @@ class AnyTrainerOf final : public AnyTrainer {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/impl/any_trainer.ipp"
-#endif

@@ -1,6 +1,7 @@
 #pragma once
 
-/// Includes all of Etude except the integrations, which have their own headers, and LibTorch.
+/// Includes LibTorch and etude::etude, and of the other libraries those that the program links, except the integrations, the study
+/// and exported models, which have their own headers.
 
 #include <fmt/format.h>
 #include <torch/torch.h>
@@ -36,7 +37,6 @@
 #include "etude/callbacks/printer.hpp"
 #include "etude/callbacks/profiler.hpp"
 #include "etude/callbacks/progress.hpp"
-#include "etude/callbacks/report.hpp"
 #include "etude/callbacks/run_history.hpp"
 #include "etude/callbacks/save_best_model.hpp"
 #include "etude/callbacks/save_training_state.hpp"
@@ -96,12 +96,37 @@
 #include "etude/precision/grad_scaler.hpp"
 #include "etude/reflect/command_line.hpp"
 #include "etude/reflect/interval.hpp"
-#include "etude/report/run_report.hpp"
 #include "etude/trainer.hpp"
 #include "etude/trainer_control.hpp"
 #include "etude/trainer_options.hpp"
 #include "etude/tune/batch_size_finder.hpp"
-#include "etude/tune/hyperparameter_search.hpp"
 #include "etude/tune/learning_rate_finder.hpp"
 #include "etude/tune/memory_estimate.hpp"
 #include "etude/version.hpp"
+
+#ifdef ETUDE_PARALLEL
+#include "etude/parallel/distributed_data_parallel.hpp"
+#else
+namespace etude::inline v0 {
+struct [[gnu::unavailable("link etude::parallel")]] DistributedDataParallel;
+template <int Stage>
+struct [[gnu::unavailable("link etude::parallel")]] ShardedDataParallel;
+}  // namespace etude::inline v0
+#endif
+
+#ifdef ETUDE_REPORT
+#include "etude/callbacks/report.hpp"
+#include "etude/report/run_report.hpp"
+#else
+namespace etude::inline v0 {
+struct [[gnu::unavailable("link etude::report")]] ReportCallback;
+}  // namespace etude::inline v0
+#endif
+
+#ifdef ETUDE_SEARCH
+#include "etude/tune/hyperparameter_search.hpp"
+#else
+namespace etude::inline v0 {
+struct [[gnu::unavailable("link etude::search")]] HyperparameterSearchOptions;
+}  // namespace etude::inline v0
+#endif

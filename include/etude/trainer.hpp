@@ -29,7 +29,7 @@
 #include "etude/loop/train.hpp"
 #include "etude/loop/trainer_checks.hpp"
 #include "etude/metrics/report.hpp"
-#include "etude/parallel/distributed_data_parallel.hpp"
+#include "etude/parallel/processes.hpp"
 #include "etude/tune/memory_estimate.hpp"
 
 namespace etude::inline v0 {

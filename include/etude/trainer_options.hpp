@@ -352,7 +352,3 @@ struct PredictionOutput {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/impl/trainer_options.ipp"
-#endif

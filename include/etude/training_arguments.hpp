@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "etude/base/linkage.hpp"
 #include "etude/io/launch.hpp"
 #include "etude/reflect/command_line.hpp"
 #include "etude/reflect/enum.hpp"
@@ -300,12 +301,6 @@ std::int64_t get_warmup_steps(const TrainingArguments& args, std::int64_t max_st
 /// Throws ArgumentError for a tracker in `report_to` whose callback isn't among `callbacks`.
 void check_report_to(const TrainingArguments& args, const std::vector<std::string_view>& callbacks);
 
-#ifdef ETUDE_COMPILED
 extern template void detail::CommandLine::add(TrainingArguments&);
-#endif
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/impl/training_arguments.ipp"
-#endif

@@ -1,13 +1,14 @@
 #!/bin/sh
-# count.sh PROGRAM COMPILER FLAG...: compiles count.cpp with release flags and counts, under valgrind, the instructions of
+# count.sh PROGRAM LIBRARY COMPILER FLAG...: compiles count.cpp with release flags and counts, under valgrind, the instructions of
 # 100000 events through the handler and of the same work by hand.
 set -eu
 here=$(dirname "$0")
 program=$1
-shift
+library=$2
+shift 2
 allowed=1000 # of the whole run: a hundredth of an instruction an event
 
-"$@" -O2 -DNDEBUG "$here/count.cpp" -o "$program"
+"$@" -O2 -DNDEBUG "$here/count.cpp" "$library" -o "$program"
 instructions() {
   valgrind --tool=callgrind --callgrind-out-file=/dev/null "$program" "$1" 2>&1 | sed -n 's/.*Collected : *\([0-9][0-9]*\).*/\1/p'
 }

@@ -7,7 +7,6 @@
 #include <thread>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/base/progress_line.hpp"
 
 namespace etude::inline v0::detail {
@@ -58,7 +57,3 @@ class Console {
 };
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/base/impl/console.ipp"
-#endif

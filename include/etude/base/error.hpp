@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "etude/base/linkage.hpp"
+
 namespace etude::inline v0 {
 
 /// The base of every exception that Etude itself throws. Exceptions from callbacks, models, losses and
@@ -46,7 +48,3 @@ struct CommunicationError : Error {
 std::string message_of(const std::exception_ptr& error);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/base/impl/error.ipp"
-#endif

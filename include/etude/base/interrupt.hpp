@@ -134,7 +134,3 @@ inline void interruption_point() {
 }
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/base/impl/interrupt.ipp"
-#endif

@@ -2,19 +2,6 @@
 
 #include <version>
 
-/// Programs that link `etude::etude` are compiled with ETUDE_COMPILED: everything independent of the
-/// trainer's types comes from that library, and user files see only declarations. Without it, with
-/// `etude::header_only`, each header includes its definitions from its room's `impl/`.
-///
-/// Virtual functions are ETUDE_INLINE at their declaration too; otherwise every file would emit the class's
-/// vtable and all its virtual functions.
-#ifdef ETUDE_COMPILED
-#define ETUDE_INLINE
-#else
-#define ETUDE_INLINE inline
-#endif
-
-#ifdef ETUDE_COMPILED
 // Options that change the layout of types that a program and the library share.
 #ifdef _GLIBCXX_DEBUG
 #define ETUDE_DETAIL_DEBUG_MODE with_GLIBCXX_DEBUG
@@ -36,4 +23,3 @@ namespace etude::inline v0::detail::ETUDE_DETAIL_DEBUG_MODE::ETUDE_DETAIL_STRING
 [[gnu::used]] inline const char* const library =
     &library_compiled::ETUDE_DETAIL_DEBUG_MODE::ETUDE_DETAIL_STRINGS::as_this_file_is;
 }  // namespace etude::inline v0::detail::ETUDE_DETAIL_DEBUG_MODE::ETUDE_DETAIL_STRINGS
-#endif

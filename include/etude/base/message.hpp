@@ -7,6 +7,8 @@
 #include <functional>
 #include <string_view>
 
+#include "etude/base/linkage.hpp"
+
 namespace etude::inline v0 {
 
 /// Writes to `out`, ignoring errors: a closed stream must not end a training. On a terminal the text appears
@@ -22,9 +24,8 @@ using MessageHandler = std::function<void(std::string_view level, std::string_vi
 MessageHandler set_message_handler(MessageHandler handler);
 
 namespace detail {
-void print(std::FILE* out, fmt::string_view format, fmt::format_args parts);
 /// `rank` is that of one of several processes, or -1.
-void message(std::string_view level, std::int64_t rank, fmt::string_view format, fmt::format_args parts);
+void message(std::string_view level, std::int64_t rank, std::string_view text);
 
 template <class Arguments>
 std::int64_t rank_in(const Arguments& args) {
@@ -47,11 +48,11 @@ fmt::string_view format_text(const Format& format) {
 /// `fmt::print` for callbacks: if a terminal shows a progress bar, the text gets its own lines above it.
 template <class... Parts>
 void print(fmt::format_string<Parts...> format, Parts&&... parts) {
-  detail::print(stdout, detail::format_text(format), fmt::make_format_args(parts...));
+  write_text(stdout, fmt::vformat(detail::format_text(format), fmt::make_format_args(parts...)));
 }
 template <class... Parts>
 void print(std::FILE* out, fmt::format_string<Parts...> format, Parts&&... parts) {
-  detail::print(out, detail::format_text(format), fmt::make_format_args(parts...));
+  write_text(out, fmt::vformat(detail::format_text(format), fmt::make_format_args(parts...)));
 }
 
 /// Prints a message to standard error, or gives it to the `MessageHandler`, unless `args.log_level`
@@ -59,12 +60,8 @@ void print(std::FILE* out, fmt::format_string<Parts...> format, Parts&&... parts
 template <class Arguments, class Level, class... Parts>
 void message(const Arguments& args, Level level, fmt::format_string<Parts...> format, Parts&&... parts) {
   if (args.shows(level))
-    detail::message(to_string(level), detail::rank_in(args), detail::format_text(format),
-                    fmt::make_format_args(parts...));
+    detail::message(to_string(level), detail::rank_in(args),
+                    fmt::vformat(detail::format_text(format), fmt::make_format_args(parts...)));
 }
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/base/impl/message.ipp"
-#endif

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/base/progress_line.hpp"
 
 namespace etude::inline v0 {
@@ -89,7 +88,3 @@ class ProgressBar {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/base/impl/progress_bar.ipp"
-#endif

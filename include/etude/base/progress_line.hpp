@@ -7,8 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
-
 namespace etude::inline v0 {
 
 /// Formats seconds: "01:05", "2:03:04".
@@ -49,7 +47,3 @@ std::string plain_progress_line(const ProgressView& bar);
 
 }  // namespace detail
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/base/impl/progress_line.ipp"
-#endif

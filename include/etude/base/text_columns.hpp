@@ -5,8 +5,6 @@
 #include <string>
 #include <string_view>
 
-#include "etude/base/linkage.hpp"
-
 /// Any text, and the columns that it takes in a terminal.
 namespace etude::inline v0::detail {
 
@@ -37,7 +35,3 @@ std::size_t columns_of(std::string_view text);
 std::string_view first_columns(std::string_view text, std::size_t columns);
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/base/impl/text_columns.ipp"
-#endif

@@ -6,8 +6,6 @@
 #include <string>
 #include <string_view>
 
-#include "etude/base/linkage.hpp"
-
 namespace etude::inline v0 {
 
 /// Whether `text` is valid UTF-8 (RFC 3629), as JSON requires.
@@ -23,7 +21,3 @@ std::string quoted_utf8(std::string_view text);
 std::optional<std::string> mend_utf8(nlohmann::json& json);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/base/impl/utf8.ipp"
-#endif

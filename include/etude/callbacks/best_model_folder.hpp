@@ -46,7 +46,3 @@ class BestModelFolder {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/best_model_folder.ipp"
-#endif

@@ -53,7 +53,3 @@ class CallbackTimes {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/callback_times.ipp"
-#endif

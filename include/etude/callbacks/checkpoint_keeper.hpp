@@ -46,7 +46,3 @@ struct CheckpointKeeper {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/checkpoint_keeper.ipp"
-#endif

@@ -23,7 +23,3 @@ struct ConvertSyncBatchNormCallback {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/convert_sync_batch_norm.ipp"
-#endif

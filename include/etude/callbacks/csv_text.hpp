@@ -4,8 +4,6 @@
 #include <string_view>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
-
 /// The text of CSV files (RFC 4180), for callbacks that write and continue them.
 namespace etude::inline v0::detail {
 
@@ -22,7 +20,3 @@ std::vector<std::string> csv_records(std::string_view text);
 std::vector<std::string> csv_fields(std::string_view record);
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/csv_text.ipp"
-#endif

@@ -83,7 +83,3 @@ struct MemoryMetricsCallback {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/device_memory.ipp"
-#endif

@@ -71,7 +71,3 @@ struct EarlyStoppingCallback {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/early_stopping.ipp"
-#endif

@@ -61,7 +61,3 @@ class EpochLoss {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/epoch_loss.ipp"
-#endif

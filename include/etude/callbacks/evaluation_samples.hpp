@@ -45,7 +45,3 @@ struct EvaluationSamplesCallback {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/evaluation_samples.ipp"
-#endif

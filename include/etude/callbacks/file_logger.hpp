@@ -53,7 +53,3 @@ struct JSONLinesLoggerCallback {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/file_logger.ipp"
-#endif

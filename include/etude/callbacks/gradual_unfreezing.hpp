@@ -53,7 +53,3 @@ struct GradualUnfreezingCallback {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/gradual_unfreezing.ipp"
-#endif

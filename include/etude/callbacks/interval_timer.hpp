@@ -43,7 +43,3 @@ struct IntervalTimer {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/interval_timer.ipp"
-#endif

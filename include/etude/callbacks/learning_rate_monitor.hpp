@@ -44,7 +44,3 @@ struct LearningRateMonitor {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/learning_rate_monitor.ipp"
-#endif

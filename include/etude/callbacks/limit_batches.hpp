@@ -25,7 +25,3 @@ struct LimitBatchesCallback {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/limit_batches.ipp"
-#endif

@@ -29,7 +29,3 @@ struct LimitEvalStepsCallback {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/limit_eval_steps.ipp"
-#endif

@@ -18,7 +18,3 @@ inline bool starts_from_scratch(const TrainerState& state) {
 }
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/log_file.ipp"
-#endif

@@ -104,7 +104,3 @@ struct LogMetricsCallback : LogMetricsBase<LogMetricsCallback> {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/log_metrics.ipp"
-#endif

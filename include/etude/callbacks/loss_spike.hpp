@@ -89,7 +89,3 @@ struct LossSpikeCallback {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/loss_spike.ipp"
-#endif

@@ -80,7 +80,3 @@ struct ModelEmaCallback {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/model_ema.ipp"
-#endif

@@ -52,7 +52,3 @@ struct ModelSummaryCallback {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/model_summary.ipp"
-#endif

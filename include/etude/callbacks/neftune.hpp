@@ -36,7 +36,3 @@ struct NEFTuneCallback {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/neftune.ipp"
-#endif

@@ -109,7 +109,3 @@ struct ParameterNormMonitor {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/norm_monitor.ipp"
-#endif

@@ -24,7 +24,3 @@ struct ParameterGroupsCallback {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/parameter_groups.ipp"
-#endif

@@ -60,7 +60,3 @@ struct PredictionsToCSVCallback {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/predictions_to_csv.ipp"
-#endif

@@ -23,7 +23,3 @@ struct PrintProgressCallback {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/print_progress.ipp"
-#endif

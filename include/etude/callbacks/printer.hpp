@@ -16,7 +16,3 @@ struct PrinterCallback {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/printer.ipp"
-#endif

@@ -42,7 +42,3 @@ struct ProfilerCallback {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/profiler.ipp"
-#endif

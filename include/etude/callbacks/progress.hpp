@@ -47,7 +47,3 @@ class ProgressCallback {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/progress.ipp"
-#endif

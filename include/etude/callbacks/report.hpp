@@ -1,5 +1,9 @@
 #pragma once
 
+#ifndef ETUDE_REPORT
+#error "etude/callbacks/report.hpp needs a library: link etude::report"
+#endif
+
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -98,7 +102,3 @@ struct ReportCallback {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/report.ipp"
-#endif

@@ -68,7 +68,3 @@ class RunHistoryCallback {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/run_history.ipp"
-#endif

@@ -56,7 +56,3 @@ struct SaveBestModelCallback {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/save_best_model.ipp"
-#endif

@@ -51,7 +51,3 @@ struct SaveTrainingStateCallback {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/save_training_state.ipp"
-#endif

@@ -71,7 +71,3 @@ struct StochasticWeightAveragingCallback {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/stochastic_weight_averaging.ipp"
-#endif

@@ -65,7 +65,3 @@ struct TerminateOnNaNCallback {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/terminate_on_nan.ipp"
-#endif

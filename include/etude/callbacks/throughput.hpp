@@ -90,7 +90,3 @@ struct ThroughputMonitor {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/throughput.ipp"
-#endif

@@ -58,7 +58,3 @@ struct TimerCallback {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/timer.ipp"
-#endif

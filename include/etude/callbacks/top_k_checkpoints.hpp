@@ -66,7 +66,3 @@ struct TopKCheckpointsCallback {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/top_k_checkpoints.ipp"
-#endif

@@ -60,7 +60,3 @@ struct DebugUnderflowOverflowCallback {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/underflow_overflow.ipp"
-#endif

@@ -51,7 +51,3 @@ struct WatchedMetric {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/watched_metric.ipp"
-#endif

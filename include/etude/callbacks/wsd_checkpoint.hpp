@@ -37,7 +37,3 @@ struct WSDCheckpointCallback {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/callbacks/impl/wsd_checkpoint.ipp"
-#endif

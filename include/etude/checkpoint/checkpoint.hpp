@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/checkpoint/model_files.hpp"
 #include "etude/checkpoint/snapshot_buffers.hpp"
 #include "etude/checkpoint/store.hpp"
@@ -44,7 +43,3 @@ std::pair<std::int64_t, std::string> rank_and_name(const std::string& name);
 
 }  // namespace detail
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/checkpoint/impl/checkpoint.ipp"
-#endif

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/checkpoint/model_files.hpp"
 #include "etude/model/model.hpp"
 
@@ -59,7 +58,3 @@ LoadWeightsReport load_weights(torch::nn::Module& module, const StateDict& weigh
                                const LoadWeightsOptions& options = {});
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/checkpoint/impl/load_weights.ipp"
-#endif

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/io/file_system.hpp"
 
 /// A model's weights in files named as Hugging Face's libraries name them: `model.safetensors`, or shards
@@ -69,7 +68,3 @@ void save_model_files(const std::filesystem::path& directory, const StateDict& s
 StateDict load_model_files(const std::filesystem::path& path);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/checkpoint/impl/model_files.ipp"
-#endif

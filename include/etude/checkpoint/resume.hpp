@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/trainer_options.hpp"
 
 namespace etude::inline v0 {
@@ -79,7 +78,3 @@ TrainingProgress progress_by_steps(const TrainerState& state, const TrainingArgu
 
 }  // namespace detail
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/checkpoint/impl/resume.ipp"
-#endif

@@ -7,8 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
-
 namespace etude::inline v0 {
 
 /// Reusable memory for repeated copies of tensors.
@@ -25,7 +23,3 @@ class SnapshotBuffers {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/checkpoint/impl/snapshot_buffers.ipp"
-#endif

@@ -10,7 +10,6 @@
 #include <tuple>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/io/file_system.hpp"
 
 namespace etude::inline v0 {
@@ -120,7 +119,3 @@ class CheckpointStore {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/checkpoint/impl/store.ipp"
-#endif

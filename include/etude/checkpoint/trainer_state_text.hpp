@@ -25,7 +25,3 @@ class TrainerStateText {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/checkpoint/impl/trainer_state_text.ipp"
-#endif

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "etude/base/linkage.hpp"
 #include "etude/reflect/enum.hpp"
 #include "etude/reflect/struct.hpp"
 
@@ -53,7 +52,3 @@ struct TrainingFlags {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/checkpoint/impl/training_phase.ipp"
-#endif

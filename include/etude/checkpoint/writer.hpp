@@ -6,7 +6,6 @@
 #include <string>
 #include <utility>
 
-#include "etude/base/linkage.hpp"
 #include "etude/checkpoint/checkpoint.hpp"
 #include "etude/checkpoint/snapshot_buffers.hpp"
 #include "etude/checkpoint/store.hpp"
@@ -80,7 +79,3 @@ class CheckpointWriter {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/checkpoint/impl/writer.ipp"
-#endif

@@ -63,7 +63,3 @@ void check_row_per_example(const Batch& batch, std::string_view reason);
 Batch split_labels(Batch batch, const std::vector<std::string>& label_names);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/data/impl/batch.ipp"
-#endif

@@ -105,7 +105,3 @@ class BatchStream {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/data/impl/batch_stream.ipp"
-#endif

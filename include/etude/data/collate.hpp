@@ -19,7 +19,3 @@ using DataCollator = std::function<Batch(std::vector<Example>)>;
 Batch default_data_collator(const std::vector<Example>& examples, std::span<const std::int64_t> indices = {});
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/data/impl/collate.ipp"
-#endif

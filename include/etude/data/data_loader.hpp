@@ -96,7 +96,3 @@ class DataLoader {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/data/impl/data_loader.ipp"
-#endif

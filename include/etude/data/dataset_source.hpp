@@ -22,7 +22,6 @@
 #include <vector>
 
 #include "etude/base/error.hpp"
-#include "etude/base/linkage.hpp"
 #include "etude/data/collate.hpp"
 #include "etude/data/dataset_state.hpp"
 #include "etude/data/example_of.hpp"
@@ -40,8 +39,8 @@ struct DatasetSource {
   /// The number of examples that every batch must have, each the continuation of the one in its place.
   virtual std::optional<std::int64_t> streams() const { return std::nullopt; }
   /// `seed` seeds the generators of examples that take one.
-  ETUDE_INLINE virtual Batch fetch(std::span<const std::int64_t>, const DataCollator&, std::uint64_t seed);
-  ETUDE_INLINE virtual std::optional<Batch> next(std::int64_t, const DataCollator&);
+  virtual Batch fetch(std::span<const std::int64_t>, const DataCollator&, std::uint64_t seed);
+  virtual std::optional<Batch> next(std::int64_t, const DataCollator&);
   virtual void reset() {}
   /// Whether `state` and `load_state` work.
   virtual bool has_state() const { return false; }
@@ -361,7 +360,3 @@ class StreamSource final : public OwnedSource<T> {
 };
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/data/impl/dataset_source.ipp"
-#endif

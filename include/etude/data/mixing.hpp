@@ -40,7 +40,3 @@ Batch mix_up(Batch batch, const MixingOptions& options, at::Generator& generator
 Batch cut_mix(Batch batch, const MixingOptions& options, at::Generator& generator = data_generator());
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/data/impl/mixing.ipp"
-#endif

@@ -38,7 +38,3 @@ struct PaddingCollator {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/data/impl/padding.ipp"
-#endif

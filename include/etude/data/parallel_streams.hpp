@@ -4,7 +4,6 @@
 
 #include <cstdint>
 
-#include "etude/base/linkage.hpp"
 #include "etude/data/dataset.hpp"
 
 namespace etude::inline v0 {
@@ -27,7 +26,3 @@ Dataset parallel_streams(Dataset windows, std::int64_t streams);
 Dataset token_streams(const torch::Tensor& tokens, std::int64_t streams, std::int64_t window);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/data/impl/parallel_streams.ipp"
-#endif

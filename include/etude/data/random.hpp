@@ -37,7 +37,3 @@ at::Generator& example_generator(std::uint64_t seed, std::int64_t index);
 at::Generator& data_generator();
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/data/impl/random.ipp"
-#endif

@@ -18,10 +18,10 @@ namespace etude::inline v0 {
 /// Otherwise its state is that number and the position, which `save` and `load` keep.
 class SeededSampler : public SizedSampler {
  public:
-  ETUDE_INLINE void reset(torch::optional<std::size_t> new_size = {}) override;
-  ETUDE_INLINE torch::optional<std::vector<std::size_t>> next(std::size_t batch_size) override;
-  ETUDE_INLINE void save(torch::serialize::OutputArchive& archive) const override;
-  ETUDE_INLINE void load(torch::serialize::InputArchive& archive) override;
+  void reset(torch::optional<std::size_t> new_size = {}) override;
+  torch::optional<std::vector<std::size_t>> next(std::size_t batch_size) override;
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
 
  protected:
   /// The order of an epoch's examples.
@@ -46,7 +46,7 @@ class LengthGroupedSampler final : public SeededSampler {
   std::int64_t size() const override { return static_cast<std::int64_t>(lengths_.size()); }
 
  protected:
-  ETUDE_INLINE std::vector<std::int64_t> order(std::uint64_t seed) const override;
+  std::vector<std::int64_t> order(std::uint64_t seed) const override;
 
  private:
   std::vector<std::int64_t> lengths_;
@@ -71,7 +71,7 @@ class WeightedRandomSampler final : public SeededSampler {
   std::int64_t size() const override { return num_samples_; }
 
  protected:
-  ETUDE_INLINE std::vector<std::int64_t> order(std::uint64_t seed) const override;
+  std::vector<std::int64_t> order(std::uint64_t seed) const override;
 
  private:
   std::vector<double> weights_;
@@ -92,7 +92,3 @@ std::vector<std::int64_t> group_by_length(std::vector<std::int64_t> order,
 
 }  // namespace detail
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/data/impl/samplers.ipp"
-#endif

@@ -151,7 +151,3 @@ class Tensors {
 std::string describe(const Tensors& tensors);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/data/impl/tensors.ipp"
-#endif

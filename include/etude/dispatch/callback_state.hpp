@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/callback.hpp"
 #include "etude/reflect/json.hpp"
 #include "etude/reflect/json_reader.hpp"
@@ -145,7 +144,3 @@ void load_states(const nlohmann::ordered_json& saved, const std::vector<Callback
                  StateReport& report);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/dispatch/impl/callback_state.ipp"
-#endif

@@ -93,7 +93,3 @@ std::vector<EventHandlers> event_handlers(const CallbackHandler<Callbacks...>& h
 std::string describe(const std::vector<EventHandlers>& handled);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/dispatch/impl/describe.ipp"
-#endif

@@ -375,7 +375,3 @@ class RuntimeCallbacks {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/dispatch/impl/runtime_callbacks.ipp"
-#endif

@@ -39,7 +39,3 @@ torch::ScalarType exported_dtype(const ExportedJson& number, std::string_view wh
 torch::Device exported_device(const ExportedJson& device, std::string_view where);
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/formats/impl/exported_json.ipp"
-#endif

@@ -13,7 +13,3 @@ namespace etude::inline v0 {
 torch::Tensor load_idx(const std::filesystem::path& path);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/formats/impl/idx.ipp"
-#endif

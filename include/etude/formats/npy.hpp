@@ -20,7 +20,3 @@ torch::Tensor load_npy(const std::filesystem::path& path);
 void save_npy(const std::filesystem::path& path, const torch::Tensor& tensor);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/formats/impl/npy.ipp"
-#endif

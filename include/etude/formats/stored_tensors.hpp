@@ -14,7 +14,3 @@ namespace etude::inline v0 {
 Tensors stored_tensors(const std::filesystem::path& path, const std::vector<std::string>& names = {});
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/formats/impl/stored_tensors.ipp"
-#endif

@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 
-#include "etude/base/linkage.hpp"
 #include "etude/data/batch.hpp"
 #include "etude/reflect/enum.hpp"
 
@@ -62,7 +61,3 @@ class TokenWindows {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/formats/impl/token_windows.ipp"
-#endif

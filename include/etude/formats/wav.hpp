@@ -13,7 +13,3 @@ namespace etude::inline v0 {
 std::string wav_file(const at::Tensor& frames, std::int64_t sample_rate);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/formats/impl/wav.ipp"
-#endif

@@ -1,5 +1,9 @@
 #pragma once
 
+#ifndef ETUDE_AZUREML
+#error "etude/integrations/azureml.hpp needs a library: link etude::azureml"
+#endif
+
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -62,7 +66,3 @@ struct AzureMLCallback {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/impl/azureml.ipp"
-#endif

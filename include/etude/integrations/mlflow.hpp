@@ -1,5 +1,9 @@
 #pragma once
 
+#ifndef ETUDE_MLFLOW_CLIENT
+#error "etude/integrations/mlflow.hpp needs a library: link etude::mlflow"
+#endif
+
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -90,7 +94,3 @@ struct MLflowCallback {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/impl/mlflow.ipp"
-#endif

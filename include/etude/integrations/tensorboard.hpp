@@ -1,5 +1,9 @@
 #pragma once
 
+#ifndef ETUDE_TENSORBOARD
+#error "etude/integrations/tensorboard.hpp needs a library: link etude::tensorboard"
+#endif
+
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -80,7 +84,3 @@ struct TensorBoardCallback {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/impl/tensorboard.ipp"
-#endif

@@ -1,5 +1,9 @@
 #pragma once
 
+#ifndef ETUDE_WANDB
+#error "etude/integrations/wandb.hpp needs a library: link etude::wandb"
+#endif
+
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -93,7 +97,3 @@ struct WandbCallback {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/impl/wandb.ipp"
-#endif

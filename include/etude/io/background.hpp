@@ -5,7 +5,6 @@
 #include <mutex>
 #include <thread>
 
-#include "etude/base/linkage.hpp"
 #include "etude/io/own_threads.hpp"
 
 namespace etude::inline v0 {
@@ -41,7 +40,3 @@ class BackgroundJob {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/io/impl/background.ipp"
-#endif

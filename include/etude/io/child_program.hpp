@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/io/descriptor.hpp"
 
 namespace etude::inline v0::detail {
@@ -60,7 +59,3 @@ class ChildProgram {
 void end_with_parent();
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/io/impl/child_program.ipp"
-#endif

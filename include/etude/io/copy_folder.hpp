@@ -2,7 +2,6 @@
 
 #include <filesystem>
 
-#include "etude/base/linkage.hpp"
 #include "etude/io/file_system.hpp"
 
 namespace etude::inline v0 {
@@ -17,7 +16,3 @@ void copy_checkpoint(FileSystem& files, const std::filesystem::path& from, const
 void remove_checkpoint(FileSystem& files, const std::filesystem::path& checkpoint);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/io/impl/copy_folder.ipp"
-#endif

@@ -9,7 +9,6 @@
 #include <string_view>
 
 #include "etude/base/error.hpp"
-#include "etude/base/linkage.hpp"
 
 namespace etude::inline v0 {
 
@@ -38,26 +37,25 @@ class FileSystem {
   virtual ~FileSystem() = default;
 
   /// Creates an empty file at `path`, replacing an existing one. A symbolic link there is an error.
-  ETUDE_INLINE virtual std::unique_ptr<OutputFile> create(const std::filesystem::path& path);
+  virtual std::unique_ptr<OutputFile> create(const std::filesystem::path& path);
 
   /// Creates the folder and its missing parents, and waits until they are on disk.
-  ETUDE_INLINE virtual void create_directories(const std::filesystem::path& path);
+  virtual void create_directories(const std::filesystem::path& path);
 
   /// Atomically replaces a file, or moves a folder to a path that doesn't exist.
-  ETUDE_INLINE virtual void rename(const std::filesystem::path& from, const std::filesystem::path& to);
+  virtual void rename(const std::filesystem::path& from, const std::filesystem::path& to);
 
   /// Atomically exchanges two files or folders. Returns false, with nothing changed, if that is unsupported.
-  ETUDE_INLINE virtual bool exchange(const std::filesystem::path& a, const std::filesystem::path& b);
+  virtual bool exchange(const std::filesystem::path& a, const std::filesystem::path& b);
 
   /// Creates `link`, a symbolic link to `target`. Returns false if the file system doesn't support it.
-  ETUDE_INLINE virtual bool create_symlink(const std::filesystem::path& target,
-                                           const std::filesystem::path& link);
+  virtual bool create_symlink(const std::filesystem::path& target, const std::filesystem::path& link);
 
   /// Removes a file, or a folder with its content. Does nothing if it doesn't exist.
-  ETUDE_INLINE virtual void remove_all(const std::filesystem::path& path);
+  virtual void remove_all(const std::filesystem::path& path);
 
   /// Waits until a file's bytes, or a folder's entries, are on disk.
-  ETUDE_INLINE virtual void sync(const std::filesystem::path& path);
+  virtual void sync(const std::filesystem::path& path);
 };
 
 /// The file system of this machine.
@@ -81,7 +79,3 @@ void write_atomically(FileSystem& files, const std::filesystem::path& path,
 void write_file(FileSystem& files, const std::filesystem::path& path, std::string_view text);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/io/impl/file_system.ipp"
-#endif

@@ -31,7 +31,3 @@ Launch find_launch(const EnvironmentLookup& lookup);
 Launch find_launch();
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/io/impl/launch.ipp"
-#endif

@@ -72,7 +72,3 @@ class OwnWork {
 [[noreturn]] void end_process(const char* why, int status) noexcept;
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/io/impl/own_threads.ipp"
-#endif

@@ -6,8 +6,6 @@
 #include <cstdint>
 #include <memory>
 
-#include "etude/base/linkage.hpp"
-
 namespace etude::inline v0 {
 
 /// Counts the memory of the tensors that this thread and its backward passes allocate on a device while it
@@ -32,7 +30,3 @@ class AllocationCounter {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/libtorch/impl/allocation_counter.ipp"
-#endif

@@ -37,7 +37,3 @@ void allow_tf32(bool allowed);
 bool cpu_multiplies_bfloat16();
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/libtorch/impl/autocast.ipp"
-#endif

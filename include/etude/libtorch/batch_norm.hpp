@@ -6,8 +6,6 @@
 #include <cstdint>
 #include <tuple>
 
-#include "etude/base/linkage.hpp"
-
 namespace etude::inline v0::libtorch {
 
 using MaybeTensor = torch::optional<torch::Tensor>;
@@ -37,7 +35,3 @@ BatchNormOperator batch_norm_operator();
 void replace_batch_norm_operator(const BatchNormOperator& replacement);
 
 }  // namespace etude::inline v0::libtorch
-
-#ifndef ETUDE_COMPILED
-#include "etude/libtorch/impl/batch_norm.ipp"
-#endif

@@ -5,8 +5,6 @@
 
 #include <optional>
 
-#include "etude/base/linkage.hpp"
-
 namespace etude::inline v0 {
 
 /// A moment in the work of a device, such as the end of an asynchronous copy to the host. The CPU works at
@@ -23,7 +21,3 @@ class DeviceEvent {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/libtorch/impl/device_event.ipp"
-#endif

@@ -8,8 +8,6 @@
 #include <memory>
 #include <optional>
 
-#include "etude/base/linkage.hpp"
-
 namespace etude::inline v0 {
 
 /// The capture of a device's work, which differs from one kind of device to another;
@@ -61,7 +59,3 @@ class DeviceGraph {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/libtorch/impl/device_graph.ipp"
-#endif

@@ -54,7 +54,3 @@ class RandomStateGuard {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/libtorch/impl/generators.ipp"
-#endif

@@ -10,8 +10,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "etude/base/linkage.hpp"
-
 namespace etude::inline v0::libtorch {
 
 /// A shared_ptr or an intrusive_ptr, depending on the version of LibTorch.
@@ -48,7 +46,3 @@ class GradientHook {
 };
 
 }  // namespace etude::inline v0::libtorch
-
-#ifndef ETUDE_COMPILED
-#include "etude/libtorch/impl/gradient_hook.ipp"
-#endif

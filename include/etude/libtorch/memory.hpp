@@ -32,7 +32,3 @@ inline void keep_freed_memory() {
 bool is_out_of_memory(const std::exception_ptr& error);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/libtorch/impl/memory.ipp"
-#endif

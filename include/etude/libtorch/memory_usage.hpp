@@ -32,7 +32,3 @@ std::int64_t peak_resident_memory();
 bool reset_peak_resident_memory();
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/libtorch/impl/memory_usage.ipp"
-#endif

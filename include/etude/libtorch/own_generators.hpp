@@ -1,6 +1,5 @@
 #pragma once
 
-#include "etude/base/linkage.hpp"
 #include "etude/libtorch/random_state.hpp"
 
 namespace etude::inline v0 {
@@ -32,7 +31,3 @@ class OwnGenerators {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/libtorch/impl/own_generators.ipp"
-#endif

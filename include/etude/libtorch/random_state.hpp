@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "etude/base/error.hpp"
-#include "etude/base/linkage.hpp"
 
 namespace etude::inline v0 {
 namespace detail {
@@ -83,7 +82,3 @@ RandomState random_state(const StatefulGenerators& own);
 std::vector<std::string> load_random_state(const RandomState& state, const StatefulGenerators& own);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/libtorch/impl/random_state.ipp"
-#endif

@@ -2,7 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "etude/base/linkage.hpp"
 #include "etude/libtorch/device_event.hpp"
 
 namespace etude::inline v0 {
@@ -36,7 +35,3 @@ class ScalarCopy {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/libtorch/impl/scalar_copy.ipp"
-#endif

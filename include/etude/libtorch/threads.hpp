@@ -28,7 +28,3 @@ class ThreadGuard {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/libtorch/impl/threads.ipp"
-#endif

@@ -32,7 +32,3 @@ decltype(auto) with_place(Part part, Place place) {
 }
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/libtorch/impl/torch_error.ipp"
-#endif

@@ -44,7 +44,3 @@ class ProfilerRange {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/libtorch/impl/torch_profiler.ipp"
-#endif

@@ -36,7 +36,3 @@ class Accumulation {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/accumulation.ipp"
-#endif

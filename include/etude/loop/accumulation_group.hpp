@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/data/batch.hpp"
 #include "etude/libtorch/random_state.hpp"
 #include "etude/model/carried_state.hpp"
@@ -137,7 +136,3 @@ class AccumulationGroup {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/accumulation_group.ipp"
-#endif

@@ -26,7 +26,3 @@ class LimitBatches {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/batch_limit.ipp"
-#endif

@@ -6,8 +6,6 @@
 #include <string_view>
 #include <thread>
 
-#include "etude/base/linkage.hpp"
-
 namespace etude::inline v0 {
 
 /// The trainer's methods that are running. They must all be on one thread, and none too deeply nested in
@@ -38,7 +36,3 @@ class Calls {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/calls.ipp"
-#endif

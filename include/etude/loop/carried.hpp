@@ -1,6 +1,5 @@
 #pragma once
 
-#include "etude/base/linkage.hpp"
 #include "etude/checkpoint/model_files.hpp"
 #include "etude/checkpoint/resume_point.hpp"
 
@@ -26,7 +25,3 @@ void load_carried(const TrainerCore& core, const CarriedTensors& tensors);
 
 }  // namespace detail
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/carried.ipp"
-#endif

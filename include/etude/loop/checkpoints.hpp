@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "etude/base/function_ref.hpp"
-#include "etude/base/linkage.hpp"
 #include "etude/checkpoint/checkpoint.hpp"
 #include "etude/checkpoint/resume.hpp"
 #include "etude/dispatch/callback_state.hpp"
@@ -158,7 +157,3 @@ class TrainingCheckpoints final : public AnyTrainingCheckpoints {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/checkpoints.ipp"
-#endif

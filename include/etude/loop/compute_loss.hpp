@@ -92,7 +92,3 @@ void log_parts(TrainerCore& core, const LossOutput& computed);
 void explain_differentiation(const c10::Error& error);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/compute_loss.ipp"
-#endif

@@ -274,7 +274,3 @@ struct TrainerCore {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/core.ipp"
-#endif

@@ -89,7 +89,3 @@ class TrainingDryRun {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/dry_run.ipp"
-#endif

@@ -392,7 +392,3 @@ class EvaluationLoop {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/evaluate.ipp"
-#endif

@@ -393,7 +393,3 @@ void announce_loader(Events& events, DataLoader& loader, LoaderUse use) {
 }
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/event_source.ipp"
-#endif

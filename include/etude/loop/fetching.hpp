@@ -26,7 +26,3 @@ auto fetched(const TrainingArguments& args, Fetch fetch, Dataset dataset) {
 }
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/fetching.ipp"
-#endif

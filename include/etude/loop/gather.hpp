@@ -108,7 +108,3 @@ class Gathered {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/gather.ipp"
-#endif

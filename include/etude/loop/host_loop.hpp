@@ -177,7 +177,3 @@ class HostLoop final : public AnyHostLoop {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/host_loop.ipp"
-#endif

@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <string>
 
-#include "etude/base/linkage.hpp"
 #include "etude/checkpoint/trainer_state_text.hpp"
 #include "etude/metrics/metrics.hpp"
 #include "etude/trainer_state.hpp"
@@ -33,7 +32,3 @@ class LogHistory {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/log_history.ipp"
-#endif

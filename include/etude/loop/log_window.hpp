@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/checkpoint/training_progress.hpp"
 #include "etude/loop/ranks.hpp"
 #include "etude/loop/slow_rank.hpp"
@@ -109,7 +108,3 @@ class LogWindow {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/log_window.ipp"
-#endif

@@ -6,7 +6,6 @@
 #include <optional>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/data/batch.hpp"
 #include "etude/model/model.hpp"
 #include "etude/optim/named_optimizer.hpp"
@@ -45,7 +44,3 @@ class LossCheck {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/loss_check.ipp"
-#endif

@@ -128,7 +128,3 @@ class MetricCheck {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/metric_check.ipp"
-#endif

@@ -2,7 +2,6 @@
 
 #include <string_view>
 
-#include "etude/base/linkage.hpp"
 #include "etude/training_arguments.hpp"
 
 namespace etude::inline v0 {
@@ -27,7 +26,3 @@ class MissingLabels {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/missing_labels.ipp"
-#endif

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "etude/base/function_ref.hpp"
-#include "etude/base/linkage.hpp"
 #include "etude/data/batch.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/snapshot.hpp"
@@ -85,7 +84,3 @@ class NonFiniteUpdates {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/non_finite.ipp"
-#endif

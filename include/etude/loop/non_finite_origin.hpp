@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "etude/base/function_ref.hpp"
-#include "etude/base/linkage.hpp"
 #include "etude/data/batch.hpp"
 #include "etude/model/model.hpp"
 
@@ -27,7 +26,3 @@ NonFiniteOrigin find_non_finite(const Model& model, const Batch& batch,
                                 bool backward = true);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/non_finite_origin.ipp"
-#endif

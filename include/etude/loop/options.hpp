@@ -30,7 +30,3 @@ void warn_of_stale_optimizer(const TrainerOptions& options);
 void warn_of_slow_blas(const TrainingArguments& args);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/options.ipp"
-#endif

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <exception>
 
-#include "etude/base/linkage.hpp"
 #include "etude/training_arguments.hpp"
 
 namespace etude::inline v0 {
@@ -33,7 +32,3 @@ class PartSize {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/part_size.ipp"
-#endif

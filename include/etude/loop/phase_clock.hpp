@@ -133,7 +133,3 @@ class PhaseClock::Run {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/phase_clock.ipp"
-#endif

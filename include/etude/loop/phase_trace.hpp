@@ -7,7 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/io/file_system.hpp"
 
 namespace etude::inline v0 {
@@ -50,7 +49,3 @@ class PhaseTrace {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/phase_trace.ipp"
-#endif

@@ -38,7 +38,3 @@ TrainPlan continued(TrainPlan plan, const TrainingArguments& args, std::int64_t 
                     std::int64_t epoch, std::int64_t batches_left, const AccumulationOf& accumulation = {});
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/plan.ipp"
-#endif

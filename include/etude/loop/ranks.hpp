@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "etude/base/interrupt.hpp"
-#include "etude/base/linkage.hpp"
 #include "etude/metrics/metrics.hpp"
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/parallel/communicator.hpp"
@@ -111,7 +110,3 @@ class Ranks {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/ranks.ipp"
-#endif

@@ -7,7 +7,6 @@
 #include <string_view>
 
 #include "etude/base/function_ref.hpp"
-#include "etude/base/linkage.hpp"
 #include "etude/trainer_control.hpp"
 
 namespace etude::inline v0 {
@@ -58,7 +57,3 @@ class RemoteControl {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/remote_control.ipp"
-#endif

@@ -2,7 +2,6 @@
 
 #include <string>
 
-#include "etude/base/linkage.hpp"
 #include "etude/data/dataset.hpp"
 #include "etude/loop/core.hpp"
 
@@ -17,7 +16,3 @@ void check_same_data(const TrainerCore& core);
 void check_same_data(const TrainerCore& core, const std::string& name, const Dataset& dataset);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/same_data.ipp"
-#endif

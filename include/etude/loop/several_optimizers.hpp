@@ -23,7 +23,3 @@ void check_step_sharing(const TrainerCore& core);
 LossOutput loss_of_optimizers(TrainerCore& core, const Batch& batch, std::optional<double> num_items);
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/several_optimizers.ipp"
-#endif

@@ -2,7 +2,6 @@
 
 #include <exception>
 
-#include "etude/base/linkage.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/parallel/gradient_reducer.hpp"
 
@@ -35,7 +34,3 @@ class EndOfUnits {
 };
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/sharded_parameters.ipp"
-#endif

@@ -51,7 +51,3 @@ class TrainingSnapshot {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/snapshot.ipp"
-#endif

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "etude/base/function_ref.hpp"
-#include "etude/base/linkage.hpp"
 #include "etude/data/batch.hpp"
 #include "etude/libtorch/device_graph.hpp"
 #include "etude/model/model.hpp"
@@ -62,7 +61,3 @@ class StepGraph {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/step_graph.ipp"
-#endif

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <optional>
 
-#include "etude/base/linkage.hpp"
 #include "etude/data/batch.hpp"
 #include "etude/model/model.hpp"
 #include "etude/trainer_options.hpp"
@@ -37,7 +36,3 @@ class TokenCounter {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/token_counter.ipp"
-#endif

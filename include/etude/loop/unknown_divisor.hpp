@@ -3,7 +3,6 @@
 #include <string_view>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/data/batch.hpp"
 #include "etude/training_arguments.hpp"
 
@@ -37,7 +36,3 @@ class UnknownDivisor {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/unknown_divisor.ipp"
-#endif

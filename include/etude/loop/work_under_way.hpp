@@ -3,7 +3,6 @@
 #include <optional>
 
 #include "etude/base/interrupt.hpp"
-#include "etude/base/linkage.hpp"
 #include "etude/loop/checkpoints.hpp"
 #include "etude/loop/core.hpp"
 
@@ -65,7 +64,3 @@ class WorkUnderWay {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/work_under_way.ipp"
-#endif

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/checkpoint/checkpoint.hpp"
 
 namespace etude::inline v0 {
@@ -38,7 +37,3 @@ std::filesystem::path write_checkpoint(TrainerCore& core, const std::vector<Call
 void write_trainer_state(TrainerCore& core, const std::vector<CallbackState>& callbacks);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/loop/impl/write_checkpoint.ipp"
-#endif

@@ -44,7 +44,3 @@ class Accuracy : public Accumulator {
 };
 
 }  // namespace etude::inline v0::metrics
-
-#ifndef ETUDE_COMPILED
-#include "etude/metrics/impl/accuracy.ipp"
-#endif

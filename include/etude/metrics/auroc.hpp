@@ -19,7 +19,3 @@ class AUROC : public RankedScores {
 };
 
 }  // namespace etude::inline v0::metrics
-
-#ifndef ETUDE_COMPILED
-#include "etude/metrics/impl/auroc.ipp"
-#endif

@@ -28,7 +28,3 @@ Metrics averaged(const std::string& name, Average average, const at::Tensor& val
 Average resolved(Average average, std::int64_t classes);
 
 }  // namespace etude::inline v0::metrics
-
-#ifndef ETUDE_COMPILED
-#include "etude/metrics/impl/average.ipp"
-#endif

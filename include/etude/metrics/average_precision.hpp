@@ -21,7 +21,3 @@ class AveragePrecision : public RankedScores {
 };
 
 }  // namespace etude::inline v0::metrics
-
-#ifndef ETUDE_COMPILED
-#include "etude/metrics/impl/average_precision.ipp"
-#endif

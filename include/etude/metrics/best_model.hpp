@@ -29,7 +29,3 @@ double best_metric(const TrainingArguments& args, const Metrics& metrics);
 bool update_best_metric(const TrainingArguments& args, const Metrics& metrics, TrainerState& state);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/metrics/impl/best_model.ipp"
-#endif

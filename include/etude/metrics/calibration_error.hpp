@@ -46,7 +46,3 @@ class CalibrationError : public Accumulator {
 };
 
 }  // namespace etude::inline v0::metrics
-
-#ifndef ETUDE_COMPILED
-#include "etude/metrics/impl/calibration_error.ipp"
-#endif

@@ -40,7 +40,3 @@ class ClassCounts : public Accumulator {
 };
 
 }  // namespace etude::inline v0::metrics
-
-#ifndef ETUDE_COMPILED
-#include "etude/metrics/impl/class_counts.ipp"
-#endif

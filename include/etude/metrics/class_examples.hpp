@@ -48,7 +48,3 @@ void refuse_outside(std::string_view metric, std::int64_t outside);
 void refuse_unordered(std::string_view metric, std::int64_t unordered);
 
 }  // namespace etude::inline v0::metrics
-
-#ifndef ETUDE_COMPILED
-#include "etude/metrics/impl/class_examples.ipp"
-#endif

@@ -46,7 +46,3 @@ class ConfusionMatrix : public Accumulator {
 };
 
 }  // namespace etude::inline v0::metrics
-
-#ifndef ETUDE_COMPILED
-#include "etude/metrics/impl/confusion_matrix.ipp"
-#endif

@@ -53,7 +53,3 @@ class F1 : public FBeta {
 };
 
 }  // namespace etude::inline v0::metrics
-
-#ifndef ETUDE_COMPILED
-#include "etude/metrics/impl/f_beta.ipp"
-#endif

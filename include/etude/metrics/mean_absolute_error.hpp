@@ -25,7 +25,3 @@ class MeanAbsoluteError : public Accumulator {
 };
 
 }  // namespace etude::inline v0::metrics
-
-#ifndef ETUDE_COMPILED
-#include "etude/metrics/impl/mean_absolute_error.ipp"
-#endif

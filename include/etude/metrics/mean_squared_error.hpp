@@ -25,7 +25,3 @@ class MeanSquaredError : public Accumulator {
 };
 
 }  // namespace etude::inline v0::metrics
-
-#ifndef ETUDE_COMPILED
-#include "etude/metrics/impl/mean_squared_error.ipp"
-#endif

@@ -81,7 +81,3 @@ class InMemoryRunHistory final : public RunHistory {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/metrics/impl/metric_history.ipp"
-#endif

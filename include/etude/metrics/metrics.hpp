@@ -108,7 +108,3 @@ struct fmt::formatter<etude::Metrics> : fmt::formatter<double> {
  private:
   bool plain_ = true;
 };
-
-#ifndef ETUDE_COMPILED
-#include "etude/metrics/impl/metrics.ipp"
-#endif

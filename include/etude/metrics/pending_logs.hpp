@@ -53,7 +53,3 @@ class PendingLogs {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/metrics/impl/pending_logs.ipp"
-#endif

@@ -34,7 +34,3 @@ class Perplexity : public Accumulator {
 };
 
 }  // namespace etude::inline v0::metrics
-
-#ifndef ETUDE_COMPILED
-#include "etude/metrics/impl/perplexity.ipp"
-#endif

@@ -27,7 +27,3 @@ class R2Score : public Accumulator {
 };
 
 }  // namespace etude::inline v0::metrics
-
-#ifndef ETUDE_COMPILED
-#include "etude/metrics/impl/r2_score.ipp"
-#endif

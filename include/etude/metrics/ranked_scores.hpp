@@ -46,7 +46,3 @@ class RankedScores : public Accumulator {
 };
 
 }  // namespace etude::inline v0::metrics
-
-#ifndef ETUDE_COMPILED
-#include "etude/metrics/impl/ranked_scores.ipp"
-#endif

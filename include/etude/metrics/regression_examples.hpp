@@ -31,7 +31,3 @@ RegressionExamples regression_examples(std::string_view metric, const at::Tensor
                                        const at::Tensor& labels, std::optional<std::int64_t> ignore_index);
 
 }  // namespace etude::inline v0::metrics
-
-#ifndef ETUDE_COMPILED
-#include "etude/metrics/impl/regression_examples.ipp"
-#endif

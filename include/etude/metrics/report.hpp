@@ -21,7 +21,3 @@ void save_metrics(FileSystem& files, const std::filesystem::path& directory, std
                   const Metrics& metrics, bool combined = true);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/metrics/impl/report.ipp"
-#endif

@@ -81,7 +81,3 @@ class RunningMean {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/metrics/impl/running_mean.ipp"
-#endif

@@ -42,7 +42,3 @@ Sample audio_sample(std::string_view name, const at::Tensor& audio, std::int64_t
                     std::string_view caption = "");
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/metrics/impl/sample.ipp"
-#endif

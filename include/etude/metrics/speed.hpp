@@ -22,7 +22,3 @@ Metrics token_speed(const std::string& split, std::chrono::steady_clock::time_po
 bool is_speed(std::string_view name);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/metrics/impl/speed.ipp"
-#endif

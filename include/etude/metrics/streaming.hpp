@@ -100,7 +100,3 @@ Streaming<Ms...> streaming(Ms... metrics) {
 }
 
 }  // namespace etude::inline v0::metrics
-
-#ifndef ETUDE_COMPILED
-#include "etude/metrics/impl/streaming.ipp"
-#endif

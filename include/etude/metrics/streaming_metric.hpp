@@ -90,7 +90,3 @@ class Accumulator {
 };
 
 }  // namespace etude::inline v0::metrics
-
-#ifndef ETUDE_COMPILED
-#include "etude/metrics/impl/streaming_metric.ipp"
-#endif

@@ -54,7 +54,3 @@ std::vector<std::string> advice(const TimeByPhase& times, const TrainingArgument
                                 const AdviceFacts& facts);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/metrics/impl/time_by_phase.ipp"
-#endif

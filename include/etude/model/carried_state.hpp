@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/model/model.hpp"
 
 namespace etude::inline v0 {
@@ -82,7 +81,3 @@ class CarriedStates {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/model/impl/carried_state.ipp"
-#endif

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/data/tensors.hpp"
 #include "etude/model/model.hpp"
 
@@ -34,7 +33,3 @@ Comparison equal(const Model& a, const Model& b);
 Comparison equal(const torch::nn::Module& a, const torch::nn::Module& b);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/model/impl/equal.ipp"
-#endif

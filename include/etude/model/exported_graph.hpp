@@ -13,10 +13,12 @@
 #include <string>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/libtorch/optional.hpp"
 
 namespace etude::inline v0::detail {
+
+/// A number that takes part in type promotion as a number and not as a tensor.
+torch::Tensor wrapped_number(const at::Scalar& number);
 
 /// A graph of operators of LibTorch's dispatcher, as torch.export writes it: arguments are prepared once, and
 /// each value is freed where it is last used. `read_graph` makes it from a file.
@@ -156,7 +158,3 @@ class MemoryOwners {
 };
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/model/impl/exported_graph.ipp"
-#endif

@@ -5,7 +5,6 @@
 #include <string>
 #include <string_view>
 
-#include "etude/base/linkage.hpp"
 #include "etude/formats/exported_json.hpp"
 #include "etude/model/exported_graph.hpp"
 
@@ -21,7 +20,3 @@ std::string exported_name(const ExportedJson& argument, std::string_view where);
 ExportedGraph read_graph(const ExportedJson& graph, torch::Device device, std::string_view where);
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/model/impl/exported_graph_reader.ipp"
-#endif

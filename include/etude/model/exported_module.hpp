@@ -1,5 +1,9 @@
 #pragma once
 
+#ifndef ETUDE_EXPORTED
+#error "etude/model/exported_module.hpp needs a library: link etude::exported"
+#endif
+
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
@@ -12,7 +16,6 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/data/tensors.hpp"
 #include "etude/model/exported_program.hpp"
 #include "etude/model/model.hpp"
@@ -91,7 +94,3 @@ class ExportedModuleImpl : public torch::nn::Module {
 TORCH_MODULE(ExportedModule);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/model/impl/exported_module.ipp"
-#endif

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/data/tensors.hpp"
 #include "etude/model/exported_graph.hpp"
 
@@ -71,8 +70,3 @@ ExportedProgram read_program(std::string_view json, std::string_view where);
 void follow_mode(ExportedProgram& program);
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/model/impl/exported_modes.ipp"
-#include "etude/model/impl/exported_program.ipp"
-#endif

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "etude/base/linkage.hpp"
 #include "etude/model/exported_graph.hpp"
 
 namespace etude::inline v0::detail {
@@ -10,7 +9,3 @@ namespace etude::inline v0::detail {
 void simplify(ExportedGraph& graph);
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/model/impl/exported_simplification.ipp"
-#endif

@@ -101,7 +101,3 @@ Result forward_all(M& module, const Tensors& inputs, Use use) {
 }
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/model/impl/forward.ipp"
-#endif

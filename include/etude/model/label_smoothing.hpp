@@ -17,7 +17,3 @@ torch::Tensor label_smoothed_cross_entropy(const torch::Tensor& logits, const to
                                            double factor, std::optional<double> num_items = {});
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/model/impl/label_smoothing.ipp"
-#endif

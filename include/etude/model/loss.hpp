@@ -283,7 +283,3 @@ void Loss::set_module(std::shared_ptr<M> module) {
 }
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/model/impl/loss.ipp"
-#endif

@@ -65,7 +65,3 @@ torch::Tensor share_of_mean(const torch::Tensor& loss, const Tensors& outputs, c
 }  // namespace detail
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/model/impl/loss_divisor.ipp"
-#endif

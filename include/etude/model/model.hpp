@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "etude/base/error.hpp"
-#include "etude/base/linkage.hpp"
 #include "etude/data/batch.hpp"
 #include "etude/data/tensors.hpp"
 #include "etude/model/forward.hpp"
@@ -73,13 +72,13 @@ class AnyNativeModel : public AnyModel {
  public:
   explicit AnyNativeModel(torch::nn::Module& module) : any_(module) {}
 
-  ETUDE_INLINE std::string name() const override;
-  ETUDE_INLINE std::vector<NamedTensor> parameters() const override;
-  ETUDE_INLINE std::vector<NamedTensor> buffers() const override;
-  ETUDE_INLINE bool is_training() const override;
-  ETUDE_INLINE void train(bool on) override;
-  ETUDE_INLINE void to(torch::Device device) override;
-  ETUDE_INLINE std::function<void()> keep_training_flags() const override;
+  std::string name() const override;
+  std::vector<NamedTensor> parameters() const override;
+  std::vector<NamedTensor> buffers() const override;
+  bool is_training() const override;
+  void train(bool on) override;
+  void to(torch::Device device) override;
+  std::function<void()> keep_training_flags() const override;
 
  private:
   torch::nn::Module& any_;
@@ -313,7 +312,3 @@ std::shared_ptr<detail::AnyModel> Model::make(T model) {
 }
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/model/impl/model.ipp"
-#endif

@@ -7,7 +7,6 @@
 #include <memory>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/data/tensors.hpp"
 #include "etude/model/model.hpp"
 #include "etude/model/units.hpp"
@@ -51,7 +50,3 @@ class RecomputedUnits final : public UnitRunner {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/model/impl/recomputation.ipp"
-#endif

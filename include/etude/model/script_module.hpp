@@ -4,7 +4,6 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
-#include "etude/base/linkage.hpp"
 #include "etude/data/tensors.hpp"
 
 namespace etude::inline v0 {
@@ -45,7 +44,3 @@ class ScriptModuleImpl : public detail::ScriptPart {
 TORCH_MODULE(ScriptModule);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/model/impl/script_module.ipp"
-#endif

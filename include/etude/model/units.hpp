@@ -14,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/data/tensors.hpp"
 #include "etude/model/forward.hpp"
 #include "etude/model/model.hpp"
@@ -173,7 +172,3 @@ bool are_units_run(const Model& model);
 [[nodiscard]] UnitsGuard run_units(const Model& model, UnitRunner& runner);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/model/impl/units.ipp"
-#endif

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/optim/optimizer.hpp"
 #include "etude/reflect/struct.hpp"
 
@@ -36,13 +35,13 @@ class Adafactor : public Optimizer {
   explicit Adafactor(const std::vector<ParameterGroup>& groups, const AdafactorOptions& options = {});
 
  protected:
-  ETUDE_INLINE nlohmann::ordered_json own_options() const override;
+  nlohmann::ordered_json own_options() const override;
 
-  ETUDE_INLINE void update() override;
+  void update() override;
 
-  ETUDE_INLINE NamedTensors moments(std::size_t slot) override;
+  NamedTensors moments(std::size_t slot) override;
 
-  ETUDE_INLINE void reset_moments(std::size_t slot) override;
+  void reset_moments(std::size_t slot) override;
 
  private:
   struct Moments {
@@ -59,7 +58,3 @@ class Adafactor : public Optimizer {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/optim/impl/adafactor.ipp"
-#endif

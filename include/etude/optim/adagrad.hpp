@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/optim/flat_optimizer.hpp"
 #include "etude/reflect/struct.hpp"
 
@@ -28,22 +27,18 @@ class Adagrad : public FlatOptimizer {
   explicit Adagrad(const std::vector<ParameterGroup>& groups, const AdagradOptions& options = {});
 
  protected:
-  ETUDE_INLINE nlohmann::ordered_json own_options() const override;
+  nlohmann::ordered_json own_options() const override;
 
-  ETUDE_INLINE std::string sparse_fault(const ParamGroup& group) const override;
+  std::string sparse_fault(const ParamGroup& group) const override;
 
-  ETUDE_INLINE bool in_one_pass() const override;
-  ETUDE_INLINE bool has_libtorch_kernel(const torch::Tensor& values) const override;
-  ETUDE_INLINE void update_by_libtorch(const Lists& lists, const ParamGroup& group, std::int64_t) override;
+  bool in_one_pass() const override;
+  bool has_libtorch_kernel(const torch::Tensor& values) const override;
+  void update_by_libtorch(const Lists& lists, const ParamGroup& group, std::int64_t) override;
 
-  ETUDE_INLINE void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override;
+  void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override;
 
  private:
   AdagradOptions options_;
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/optim/impl/adagrad.ipp"
-#endif

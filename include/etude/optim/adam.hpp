@@ -4,7 +4,6 @@
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/optim/flat_optimizer.hpp"
 #include "etude/reflect/struct.hpp"
 
@@ -42,13 +41,13 @@ class AdamBase : public FlatOptimizer {
  protected:
   AdamBase(const std::vector<ParameterGroup>& groups, const AdamWOptions& options, bool decoupled);
 
-  ETUDE_INLINE nlohmann::ordered_json own_options() const override;
+  nlohmann::ordered_json own_options() const override;
 
-  ETUDE_INLINE bool in_one_pass() const override;
-  ETUDE_INLINE bool has_libtorch_kernel(const torch::Tensor& values) const override;
-  ETUDE_INLINE bool has_capturable_kernel(const torch::Tensor& values) const override;
-  ETUDE_INLINE void update_by_libtorch(const Lists& lists, const ParamGroup& group, std::int64_t) override;
-  ETUDE_INLINE void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override;
+  bool in_one_pass() const override;
+  bool has_libtorch_kernel(const torch::Tensor& values) const override;
+  bool has_capturable_kernel(const torch::Tensor& values) const override;
+  void update_by_libtorch(const Lists& lists, const ParamGroup& group, std::int64_t) override;
+  void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override;
 
  private:
   static std::vector<Moment> moments_of(const AdamWOptions& options);
@@ -74,7 +73,3 @@ struct AdamW : detail::AdamBase {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/optim/impl/adam.ipp"
-#endif

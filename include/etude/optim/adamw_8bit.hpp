@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/optim/optimizer.hpp"
 #include "etude/reflect/struct.hpp"
 
@@ -30,18 +29,18 @@ class AdamW8bit : public Optimizer {
  public:
   explicit AdamW8bit(const std::vector<ParameterGroup>& groups, const AdamW8bitOptions& options = {});
 
-  ETUDE_INLINE torch::Tensor clip_grad_norm_in_step(double max_norm) override;
+  torch::Tensor clip_grad_norm_in_step(double max_norm) override;
 
-  ETUDE_INLINE void zero_grad() override;
+  void zero_grad() override;
 
  protected:
-  ETUDE_INLINE nlohmann::ordered_json own_options() const override;
+  nlohmann::ordered_json own_options() const override;
 
-  ETUDE_INLINE void update() override;
+  void update() override;
 
-  ETUDE_INLINE NamedTensors moments(std::size_t slot) override;
+  NamedTensors moments(std::size_t slot) override;
 
-  ETUDE_INLINE void reset_moments(std::size_t slot) override;
+  void reset_moments(std::size_t slot) override;
 
  private:
   struct Moments {
@@ -68,7 +67,3 @@ class AdamW8bit : public Optimizer {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/optim/impl/adamw_8bit.ipp"
-#endif

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/model/model.hpp"
 
 namespace etude::inline v0 {
@@ -75,7 +74,3 @@ class AveragedWeights {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/optim/impl/averaged_weights.ipp"
-#endif

@@ -12,7 +12,6 @@
 #include <emmintrin.h>
 #endif
 
-#include "etude/base/linkage.hpp"
 #include "etude/data/random.hpp"
 #include "etude/reflect/enum.hpp"
 
@@ -145,7 +144,3 @@ void store_rounded(const torch::Tensor& to, const torch::Tensor& values, Roundin
 
 }  // namespace detail
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/optim/impl/bfloat16.ipp"
-#endif

@@ -11,15 +11,13 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
-
 namespace etude::inline v0::detail {
 
 /// The values of 8-bit codes, rising from -1 or 0 to 1, by dynamic quantization (Dettmers 2016), as
 /// bitsandbytes has them: each of seven decades is divided evenly, twice as finely as the one below it.
 class DynamicMap {
  public:
-  ETUDE_INLINE explicit DynamicMap(bool has_sign);
+  explicit DynamicMap(bool has_sign);
 
   static const DynamicMap& with_sign() {
     static const DynamicMap& map = *new DynamicMap(true);  // devices may end before static objects
@@ -40,7 +38,7 @@ class DynamicMap {
   struct Tables {
     torch::Tensor values, upper_bounds;
   };
-  ETUDE_INLINE Tables on(const torch::Device& device) const;
+  Tables on(const torch::Device& device) const;
 
   /// The code of a number from -1 to 1. Any code for NaN.
   std::uint8_t code(float x) const {
@@ -66,22 +64,18 @@ inline std::int64_t quantization_blocks(std::int64_t elements) {
 using BlockValues = std::array<float, quantization_block>;
 
 /// The first `size` elements of a block; the others are 0.
-ETUDE_INLINE void dequantize_block(const DynamicMap& map, const std::uint8_t* codes, float absmax,
-                                   std::int64_t size, BlockValues& values);
+void dequantize_block(const DynamicMap& map, const std::uint8_t* codes, float absmax, std::int64_t size,
+                      BlockValues& values);
 
 /// Sets their codes and returns the largest magnitude of the block.
-ETUDE_INLINE float quantize_block(const DynamicMap& map, const BlockValues& values, std::int64_t size,
-                                  std::uint8_t* codes);
+float quantize_block(const DynamicMap& map, const BlockValues& values, std::int64_t size,
+                     std::uint8_t* codes);
 
 /// The same for whole tensors, by operators, on any device: `codes` are uint8 of any shape, contiguous, and
 /// `absmax` has one float32 a block.
-ETUDE_INLINE torch::Tensor dequantized(const DynamicMap& map, const torch::Tensor& codes,
-                                       const torch::Tensor& absmax, at::ScalarType type);
-ETUDE_INLINE void quantize(const DynamicMap& map, const torch::Tensor& values, const torch::Tensor& codes,
-                           const torch::Tensor& absmax);
+torch::Tensor dequantized(const DynamicMap& map, const torch::Tensor& codes, const torch::Tensor& absmax,
+                          at::ScalarType type);
+void quantize(const DynamicMap& map, const torch::Tensor& values, const torch::Tensor& codes,
+              const torch::Tensor& absmax);
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/optim/impl/block_quantization.ipp"
-#endif

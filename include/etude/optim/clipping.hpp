@@ -2,8 +2,6 @@
 
 #include <torch/types.h>
 
-#include "etude/base/linkage.hpp"
-
 namespace etude::inline v0 {
 
 /// The joint L2 norm of all tensors, as a 0-dim tensor on the device of the first. Half precision is summed
@@ -30,7 +28,3 @@ torch::Tensor multiply_and_check(at::TensorList tensors, double factor);
 void clip_value(at::TensorList tensors, double limit);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/optim/impl/clipping.ipp"
-#endif

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/optim/lr_scheduler.hpp"
 #include "etude/optim/optimizer.hpp"
 #include "etude/optim/parameter_groups.hpp"
@@ -46,7 +45,3 @@ std::unique_ptr<LRScheduler> make_scheduler(const TrainingArguments& args, Optim
                                             std::int64_t total_steps);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/optim/impl/create.ipp"
-#endif

@@ -11,7 +11,6 @@
 #include <unordered_set>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/optim/parameter_groups.hpp"
 
 namespace etude::inline v0 {
@@ -131,7 +130,3 @@ FlatPlan plan_flat(const std::vector<NamedTensors>& groups, const FlatLayout* pr
                    const FlatShard& shard = {}, const std::unordered_set<std::string>& sparse = {});
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/optim/impl/flat_layout.ipp"
-#endif

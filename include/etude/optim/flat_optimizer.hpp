@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/optim/bfloat16.hpp"
 #include "etude/optim/host_stage.hpp"
 #include "etude/optim/optimizer.hpp"
@@ -26,17 +25,17 @@ namespace etude::inline v0 {
 /// gets the rows of sparse gradients.
 class FlatOptimizer : public Optimizer {
  public:
-  ETUDE_INLINE torch::Tensor clip_grad_norm_in_step(double max_norm) override;
+  torch::Tensor clip_grad_norm_in_step(double max_norm) override;
 
-  ETUDE_INLINE void zero_grad() override;
+  void zero_grad() override;
 
-  ETUDE_INLINE bool offload_moments() override;
+  bool offload_moments() override;
 
-  ETUDE_INLINE bool rounds_bfloat16() const override;
+  bool rounds_bfloat16() const override;
 
-  ETUDE_INLINE bool make_capturable() override;
-  ETUDE_INLINE void prepare_captured_step() override;
-  ETUDE_INLINE void count_replayed_step() override;
+  bool make_capturable() override;
+  void prepare_captured_step() override;
+  void count_replayed_step() override;
 
   /// Keeps a share of the moments. `step` updates these elements and takes the others from their owners. All
   /// processes must call the functions of this optimizer in the same order.
@@ -90,15 +89,14 @@ class FlatOptimizer : public Optimizer {
   /// Whether `update_range` makes a single pass over memory and multiplies the gradients by
   /// `gradient_scale()` itself. Otherwise it gets, on the CPU, pieces small enough to stay in cache between
   /// passes.
-  ETUDE_INLINE virtual bool in_one_pass() const;
+  virtual bool in_one_pass() const;
 
   /// Whether LibTorch has a faster kernel for such a vector than `update_range`.
-  ETUDE_INLINE virtual bool has_libtorch_kernel(const torch::Tensor& values) const;
+  virtual bool has_libtorch_kernel(const torch::Tensor& values) const;
   /// Whether LibTorch has a kernel for such a vector that takes the learning rate from `Lists::rate`.
-  ETUDE_INLINE virtual bool has_capturable_kernel(const torch::Tensor& values) const;
+  virtual bool has_capturable_kernel(const torch::Tensor& values) const;
   /// Calls that kernel. It may change the gradients.
-  ETUDE_INLINE virtual void update_by_libtorch(const Lists& lists, const ParamGroup& group,
-                                               std::int64_t steps);
+  virtual void update_by_libtorch(const Lists& lists, const ParamGroup& group, std::int64_t steps);
 
   double gradient_scale() const { return gradient_scale_; }
   /// The gradients times `gradient_scale()`.
@@ -106,17 +104,17 @@ class FlatOptimizer : public Optimizer {
 
   detail::Bfloat16Rounding rounding_of(const Range& range, std::int64_t steps) const;
 
-  ETUDE_INLINE void update() override;
+  void update() override;
 
-  ETUDE_INLINE NamedTensors moments(std::size_t slot) override;
+  NamedTensors moments(std::size_t slot) override;
 
-  ETUDE_INLINE NamedSizes moment_sizes(std::size_t slot) override;
+  NamedSizes moment_sizes(std::size_t slot) override;
 
-  ETUDE_INLINE void reset_moments(std::size_t slot) override;
+  void reset_moments(std::size_t slot) override;
 
-  ETUDE_INLINE void set_moments(std::size_t slot, const std::vector<torch::Tensor>& values) override;
+  void set_moments(std::size_t slot, const std::vector<torch::Tensor>& values) override;
 
-  ETUDE_INLINE bool may_lack(std::string_view moment) const override;
+  bool may_lack(std::string_view moment) const override;
 
  private:
   /// A range, and the slot if it is a single parameter.
@@ -208,7 +206,3 @@ std::string must_be_zero(std::string_view name, double value);
 }  // namespace detail
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/optim/impl/flat_optimizer.ipp"
-#endif

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/optim/flat_layout.hpp"
 
 namespace etude::inline v0 {
@@ -231,7 +230,3 @@ class FlatParameters {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/optim/impl/flat_parameters.ipp"
-#endif

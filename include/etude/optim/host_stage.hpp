@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "etude/base/linkage.hpp"
 #include "etude/libtorch/device_event.hpp"
 
 namespace etude::inline v0 {
@@ -46,7 +45,3 @@ class HostStage {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/optim/impl/host_stage.ipp"
-#endif

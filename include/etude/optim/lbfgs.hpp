@@ -4,7 +4,6 @@
 #include <optional>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/optim/torch_optimizer.hpp"
 #include "etude/reflect/enum.hpp"
 #include "etude/reflect/struct.hpp"
@@ -32,11 +31,7 @@ class LBFGS : public TorchOptimizer {
   /// Throws ArgumentError if the groups have different options or weight decay.
   explicit LBFGS(const std::vector<ParameterGroup>& groups, const LBFGSOptions& options = {});
 
-  ETUDE_INLINE bool needs_closure() const override;
+  bool needs_closure() const override;
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/optim/impl/lbfgs.ipp"
-#endif

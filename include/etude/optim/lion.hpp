@@ -4,7 +4,6 @@
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/optim/flat_optimizer.hpp"
 #include "etude/reflect/struct.hpp"
 
@@ -27,18 +26,14 @@ class Lion : public FlatOptimizer {
   explicit Lion(const std::vector<ParameterGroup>& groups, const LionOptions& options = {});
 
  protected:
-  ETUDE_INLINE nlohmann::ordered_json own_options() const override;
+  nlohmann::ordered_json own_options() const override;
 
-  ETUDE_INLINE bool in_one_pass() const override;
+  bool in_one_pass() const override;
 
-  ETUDE_INLINE void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override;
+  void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override;
 
  private:
   LionOptions options_;
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/optim/impl/lion.ipp"
-#endif

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "etude/base/error.hpp"
-#include "etude/base/linkage.hpp"
 #include "etude/optim/metric_schedules.hpp"
 #include "etude/optim/optimizer.hpp"
 #include "etude/optim/schedules.hpp"
@@ -20,7 +19,7 @@ class LRScheduler {
  public:
   LRScheduler(const LRScheduler&) = delete;
   LRScheduler& operator=(const LRScheduler&) = delete;
-  ETUDE_INLINE virtual ~LRScheduler();
+  virtual ~LRScheduler();
 
   /// Called after each update. Schedulers that follow a metric don't change the learning rates here.
   void step() {
@@ -33,7 +32,7 @@ class LRScheduler {
   void step(double metric) { on_metric(metric); }
 
   /// Whether `step(metric)` changes the learning rates.
-  ETUDE_INLINE virtual bool needs_metric() const;
+  virtual bool needs_metric() const;
 
   /// Calls of `step()` so far.
   std::int64_t step_count() const { return step_count_; }
@@ -62,21 +61,21 @@ class LRScheduler {
  protected:
   explicit LRScheduler(Optimizer& optimizer) : optimizer_(&optimizer) {}
 
-  ETUDE_INLINE virtual void on_step();
-  ETUDE_INLINE virtual void on_metric(double metric);
+  virtual void on_step();
+  virtual void on_metric(double metric);
 
   /// The state besides the step count and learning rates.
-  ETUDE_INLINE virtual SchedulerState own_state() const;
+  virtual SchedulerState own_state() const;
   /// Restores that state of a scheduler with this many `steps`; the learning rates are set afterwards. Throws
   /// CheckpointError, before any change, for unknown entries.
-  ETUDE_INLINE virtual void load_own_state(const SchedulerState& state, std::int64_t steps);
+  virtual void load_own_state(const SchedulerState& state, std::int64_t steps);
 
   /// Sets the learning rates to those after `steps` steps. `state` is the saved state, perhaps of another
   /// kind of scheduler. `step_count` is set afterwards.
-  ETUDE_INLINE virtual void renew(const SchedulerState& state, std::int64_t steps);
+  virtual void renew(const SchedulerState& state, std::int64_t steps);
 
   /// Equivalent to this many calls of `step()`.
-  ETUDE_INLINE virtual void skip(std::int64_t steps);
+  virtual void skip(std::int64_t steps);
 
   void start_from_initial_rates();
 
@@ -95,11 +94,11 @@ class LambdaLR : public LRScheduler {
   LambdaLR(Optimizer& optimizer, Schedule schedule);
 
  protected:
-  ETUDE_INLINE void on_step() override;
+  void on_step() override;
 
-  ETUDE_INLINE void renew(const SchedulerState&, std::int64_t steps) override;
+  void renew(const SchedulerState&, std::int64_t steps) override;
 
-  ETUDE_INLINE void skip(std::int64_t steps) override;
+  void skip(std::int64_t steps) override;
 
  private:
   void set(std::int64_t step);
@@ -157,16 +156,12 @@ class TorchLRScheduler : public LRScheduler {
   TorchLRScheduler(Optimizer& optimizer, std::shared_ptr<torch::optim::LRScheduler> scheduler);
 
  protected:
-  ETUDE_INLINE void on_step() override;
+  void on_step() override;
 
-  ETUDE_INLINE void load_own_state(const SchedulerState& state, std::int64_t steps) override;
+  void load_own_state(const SchedulerState& state, std::int64_t steps) override;
 
  private:
   std::shared_ptr<torch::optim::LRScheduler> scheduler_;
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/optim/impl/lr_scheduler.ipp"
-#endif

@@ -4,7 +4,6 @@
 #include <deque>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/optim/scheduler_state.hpp"
 #include "etude/reflect/enum.hpp"
 #include "etude/reflect/struct.hpp"
@@ -98,7 +97,3 @@ class GreedyLR {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/optim/impl/metric_schedules.ipp"
-#endif

@@ -81,7 +81,3 @@ class ModelFreezer {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/optim/impl/model_freezer.ipp"
-#endif

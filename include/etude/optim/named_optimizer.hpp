@@ -107,7 +107,3 @@ class OptimizerList {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/optim/impl/named_optimizer.ipp"
-#endif

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/optim/flat_parameters.hpp"
 #include "etude/optim/parameter_groups.hpp"
 
@@ -35,17 +34,17 @@ class Optimizer {
 
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
-  ETUDE_INLINE virtual ~Optimizer();
+  virtual ~Optimizer();
 
   /// Makes one update. A closure (clears the gradients, computes the loss, calls backward, returns the loss),
   /// if given, is called first, and its loss is returned. Throws ArgumentError if `needs_closure` and none is
   /// given.
-  ETUDE_INLINE virtual torch::Tensor step(const Closure& closure = nullptr);
+  virtual torch::Tensor step(const Closure& closure = nullptr);
 
   /// Whether `step` requires the closure and calls it itself, perhaps several times.
-  ETUDE_INLINE virtual bool needs_closure() const;
+  virtual bool needs_closure() const;
 
-  ETUDE_INLINE virtual void zero_grad();
+  virtual void zero_grad();
 
   /// The L2 norm of all gradients, 0-dim, on the device.
   torch::Tensor grad_norm() { return flat_.grad_norm(); }
@@ -53,34 +52,34 @@ class Optimizer {
   torch::Tensor clip_grad_norm(double max_norm) { return flat_.clip_grad_norm(max_norm); }
   /// The same, for the next step only: if possible, the gradients stay unchanged and the step scales them on
   /// the fly, which saves a pass.
-  ETUDE_INLINE virtual torch::Tensor clip_grad_norm_in_step(double max_norm);
+  virtual torch::Tensor clip_grad_norm_in_step(double max_norm);
   /// Keeps the moments in the memory of the CPU, where it also updates the parameters from now on, and
   /// returns true; false, and nothing changes, for an optimizer that can't.
-  ETUDE_INLINE virtual bool offload_moments();
+  virtual bool offload_moments();
 
   /// Whether it updates bfloat16 parameters in float32 and rounds them, so that small updates count.
-  ETUDE_INLINE virtual bool rounds_bfloat16() const;
+  virtual bool rounds_bfloat16() const;
 
   /// Keeps learning rates and numbers of steps on the device from now on, so that a graph can capture and
   /// replay `step`, and returns true; false, and nothing changes, for an optimizer that can't.
-  ETUDE_INLINE virtual bool make_capturable();
+  virtual bool make_capturable();
   /// Writes those of the next step, for the two below.
-  ETUDE_INLINE virtual void prepare_captured_step();
+  virtual void prepare_captured_step();
   /// The host's part of a step that is replayed: counts it.
-  ETUDE_INLINE virtual void count_replayed_step();
+  virtual void count_replayed_step();
 
   /// Clamps every gradient element to [-limit, limit].
   void clip_grad_value(double limit) { flat_.clip_grad_value(limit); }
 
-  ETUDE_INLINE virtual std::vector<ParamGroup>& param_groups();
+  virtual std::vector<ParamGroup>& param_groups();
 
   FlatParameters& flat_parameters() { return flat_; }
 
   /// Sets the learning rates of a group, wherever they are stored.
-  ETUDE_INLINE virtual void set_learning_rates(std::size_t group, double lr, double initial_lr);
+  virtual void set_learning_rates(std::size_t group, double lr, double initial_lr);
 
   /// The name of its type, without namespaces: "AdamW".
-  ETUDE_INLINE virtual std::string type() const;
+  virtual std::string type() const;
 
   /// The options behind its steps, besides `state` and the parameters: {"type": ..., "given": [...],
   /// "changed": [...]}, with one object per group in each list. "given" has the options at construction (lr,
@@ -99,15 +98,15 @@ class Optimizer {
   /// The state of each updated parameter: `<parameter>.step` (a 0-dim int64) and moments such as
   /// `<parameter>.exp_avg`, in the parameter's shape. The tensors share the optimizer's memory; clone those
   /// that must outlive the next step.
-  ETUDE_INLINE virtual NamedTensors state();
+  virtual NamedTensors state();
 
   /// The memory of the state in bytes, once there is one. If it grows from step to step, the most.
-  ETUDE_INLINE virtual std::int64_t state_bytes();
+  virtual std::int64_t state_bytes();
 
   /// Replaces the state with a result of `state`, perhaps from another layout or device. Parameters missing
   /// from it start from scratch; entries for parameters that are frozen now are dropped. Throws
   /// CheckpointError if a name, a shape or a value doesn't fit; nothing is changed then.
-  ETUDE_INLINE virtual void load_state(const NamedTensors& state);
+  virtual void load_state(const NamedTensors& state);
 
  protected:
   /// The saved state of one parameter. Without steps, it starts from scratch.
@@ -133,37 +132,37 @@ class Optimizer {
 
   /// Why this optimizer can't use the sparse gradient of a parameter of this group, as the end of a sentence;
   /// empty if it can. By default it can't.
-  ETUDE_INLINE virtual std::string sparse_fault(const ParamGroup& group) const;
+  virtual std::string sparse_fault(const ParamGroup& group) const;
 
   /// The state of one parameter besides its steps: views that `load_state` writes to. Call after
   /// `flat_.mend()`.
   virtual NamedTensors moments(std::size_t slot) = 0;
 
   /// The names, sizes and types of `moments`.
-  ETUDE_INLINE virtual NamedSizes moment_sizes(std::size_t slot);
+  virtual NamedSizes moment_sizes(std::size_t slot);
 
   /// Resets the state of one parameter to that before its first step.
   virtual void reset_moments(std::size_t slot) = 0;
 
   /// Whether a state without this moment is valid, as is one with it where it isn't kept.
-  ETUDE_INLINE virtual bool may_lack(std::string_view moment) const;
+  virtual bool may_lack(std::string_view moment) const;
 
   /// Sets the state of one parameter, in the sizes of `moment_sizes`; undefined for a moment that was
   /// lacking.
-  ETUDE_INLINE virtual void set_moments(std::size_t slot, const std::vector<torch::Tensor>& values);
+  virtual void set_moments(std::size_t slot, const std::vector<torch::Tensor>& values);
 
   /// Its options that never change, besides those of ParamGroup: a JSON object.
-  ETUDE_INLINE virtual nlohmann::ordered_json own_options() const;
+  virtual nlohmann::ordered_json own_options() const;
 
   /// All current options of a group.
-  ETUDE_INLINE virtual nlohmann::ordered_json group_options(std::size_t group);
+  virtual nlohmann::ordered_json group_options(std::size_t group);
 
   /// Throws CheckpointError unless each option of `merged` that differs from `given` can be set.
-  ETUDE_INLINE virtual void check_group_options(std::size_t group, const nlohmann::ordered_json& merged,
-                                                const nlohmann::ordered_json& given);
+  virtual void check_group_options(std::size_t group, const nlohmann::ordered_json& merged,
+                                   const nlohmann::ordered_json& given);
 
   /// Sets options that were already checked.
-  ETUDE_INLINE virtual void set_group_options(std::size_t group, const nlohmann::ordered_json& merged);
+  virtual void set_group_options(std::size_t group, const nlohmann::ordered_json& merged);
 
   /// The validated state of each slot. Throws CheckpointError as `load_state` does.
   std::vector<SlotState> match(const NamedTensors& state);
@@ -184,7 +183,3 @@ class Optimizer {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/optim/impl/optimizer.ipp"
-#endif

@@ -9,8 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
-
 namespace etude::inline v0 {
 
 /// Tensors with their names in the model.
@@ -40,7 +38,3 @@ std::vector<ParameterGroup> parameter_groups(const NamedTensors& parameters, dou
 std::vector<ParameterGroup> parameter_groups(const torch::nn::Module& module, double weight_decay);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/optim/impl/parameter_groups.ipp"
-#endif

@@ -6,7 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/optim/parameter_groups.hpp"
 #include "etude/reflect/struct.hpp"
 
@@ -79,7 +78,3 @@ std::vector<ParameterGroup> with_layerwise_decay(std::vector<ParameterGroup> gro
                                                  const NamedTensors& parameters, double lr, double decay);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/optim/impl/parameter_rules.ipp"
-#endif

@@ -5,7 +5,6 @@
 #include <string_view>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/reflect/json.hpp"
 #include "etude/reflect/json_fields.hpp"
 #include "etude/reflect/struct.hpp"
@@ -27,7 +26,3 @@ void read_options(const nlohmann::json& values, Options& options, std::string_vi
 }
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/optim/impl/read_options.ipp"
-#endif

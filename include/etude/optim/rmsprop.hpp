@@ -4,7 +4,6 @@
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/optim/flat_optimizer.hpp"
 #include "etude/reflect/struct.hpp"
 
@@ -25,11 +24,11 @@ class RMSprop : public FlatOptimizer {
   explicit RMSprop(const std::vector<ParameterGroup>& groups, const RMSpropOptions& options = {});
 
  protected:
-  ETUDE_INLINE nlohmann::ordered_json own_options() const override;
+  nlohmann::ordered_json own_options() const override;
 
-  ETUDE_INLINE bool in_one_pass() const override;
+  bool in_one_pass() const override;
 
-  ETUDE_INLINE void update_range(const Range& range, const ParamGroup& group, std::int64_t) override;
+  void update_range(const Range& range, const ParamGroup& group, std::int64_t) override;
 
  private:
   template <bool with_momentum, bool with_mean>
@@ -41,7 +40,3 @@ class RMSprop : public FlatOptimizer {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/optim/impl/rmsprop.ipp"
-#endif

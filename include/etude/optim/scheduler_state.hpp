@@ -5,8 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
-
 namespace etude::inline v0 {
 
 /// The state of a scheduler: named lists of numbers.
@@ -34,7 +32,3 @@ void check_names(const SchedulerState& state, const SchedulerState& known);
 
 }  // namespace detail
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/optim/impl/scheduler_state.ipp"
-#endif

@@ -7,7 +7,6 @@
 #include <string>
 #include <string_view>
 
-#include "etude/base/linkage.hpp"
 #include "etude/reflect/struct.hpp"
 #include "etude/training_arguments.hpp"
 
@@ -92,7 +91,3 @@ Schedule make_schedule(SchedulerType type, std::int64_t warmup, std::int64_t tot
                        const nlohmann::json& kwargs = nullptr);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/optim/impl/schedules.ipp"
-#endif

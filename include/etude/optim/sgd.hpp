@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/optim/flat_optimizer.hpp"
 #include "etude/reflect/struct.hpp"
 
@@ -31,17 +30,16 @@ class SGD : public FlatOptimizer {
   explicit SGD(const std::vector<ParameterGroup>& groups, const SGDOptions& options = {});
 
  protected:
-  ETUDE_INLINE nlohmann::ordered_json own_options() const override;
+  nlohmann::ordered_json own_options() const override;
 
-  ETUDE_INLINE std::string sparse_fault(const ParamGroup& group) const override;
+  std::string sparse_fault(const ParamGroup& group) const override;
 
-  ETUDE_INLINE bool in_one_pass() const override;
-  ETUDE_INLINE bool has_libtorch_kernel(const torch::Tensor& values) const override;
-  ETUDE_INLINE bool has_capturable_kernel(const torch::Tensor& values) const override;
-  ETUDE_INLINE void update_by_libtorch(const Lists& lists, const ParamGroup& group,
-                                       std::int64_t steps) override;
+  bool in_one_pass() const override;
+  bool has_libtorch_kernel(const torch::Tensor& values) const override;
+  bool has_capturable_kernel(const torch::Tensor& values) const override;
+  void update_by_libtorch(const Lists& lists, const ParamGroup& group, std::int64_t steps) override;
 
-  ETUDE_INLINE void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override;
+  void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override;
 
  private:
   static std::vector<Moment> moments_of(const SGDOptions& options);
@@ -52,7 +50,3 @@ class SGD : public FlatOptimizer {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/optim/impl/sgd.ipp"
-#endif

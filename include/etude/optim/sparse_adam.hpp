@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/optim/flat_optimizer.hpp"
 #include "etude/reflect/struct.hpp"
 
@@ -26,22 +25,18 @@ class SparseAdam : public FlatOptimizer {
   explicit SparseAdam(const std::vector<ParameterGroup>& groups, const SparseAdamOptions& options = {});
 
  protected:
-  ETUDE_INLINE nlohmann::ordered_json own_options() const override;
+  nlohmann::ordered_json own_options() const override;
 
-  ETUDE_INLINE std::string sparse_fault(const ParamGroup& group) const override;
+  std::string sparse_fault(const ParamGroup& group) const override;
 
   /// Throws ArgumentError for a dense gradient.
-  ETUDE_INLINE void update() override;
+  void update() override;
 
-  ETUDE_INLINE bool in_one_pass() const override;
-  ETUDE_INLINE void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override;
+  bool in_one_pass() const override;
+  void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override;
 
  private:
   SparseAdamOptions options_;
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/optim/impl/sparse_adam.ipp"
-#endif

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/optim/optimizer.hpp"
 
 namespace etude::inline v0 {
@@ -27,45 +26,45 @@ class TorchOptimizer : public Optimizer {
   /// `param_groups.<group>.<index>`. Throws ArgumentError for a null optimizer.
   TorchOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer, const NamedTensors& parameters);
 
-  ETUDE_INLINE torch::Tensor step(const Closure& closure = nullptr) override;
+  torch::Tensor step(const Closure& closure = nullptr) override;
 
-  ETUDE_INLINE void zero_grad() override;
+  void zero_grad() override;
 
-  ETUDE_INLINE std::vector<ParamGroup>& param_groups() override;
+  std::vector<ParamGroup>& param_groups() override;
 
   torch::optim::Optimizer& torch_optimizer() { return *optimizer_; }
 
-  ETUDE_INLINE bool needs_closure() const override;
+  bool needs_closure() const override;
 
-  ETUDE_INLINE void set_learning_rates(std::size_t group, double lr, double initial_lr) override;
+  void set_learning_rates(std::size_t group, double lr, double initial_lr) override;
 
   /// The name of LibTorch's optimizer, or of the user's type.
-  ETUDE_INLINE std::string type() const override;
+  std::string type() const override;
 
   /// For LibTorch's own optimizers the state matches ours: our optimizer of the same type can load it. LBFGS
   /// has its own form. Throws CheckpointError for a user's type, whose state is unknown.
-  ETUDE_INLINE NamedTensors state() override;
+  NamedTensors state() override;
 
   /// LBFGS keeps `history_size` pairs of vectors, and the last direction and gradient.
-  ETUDE_INLINE std::int64_t state_bytes() override;
+  std::int64_t state_bytes() override;
 
-  ETUDE_INLINE void load_state(const NamedTensors& state) override;
+  void load_state(const NamedTensors& state) override;
 
  protected:
-  ETUDE_INLINE void update() override;
+  void update() override;
 
-  ETUDE_INLINE NamedTensors moments(std::size_t slot) override;
+  NamedTensors moments(std::size_t slot) override;
 
-  ETUDE_INLINE NamedSizes moment_sizes(std::size_t slot) override;
+  NamedSizes moment_sizes(std::size_t slot) override;
 
-  ETUDE_INLINE void reset_moments(std::size_t slot) override;
+  void reset_moments(std::size_t slot) override;
 
-  ETUDE_INLINE nlohmann::ordered_json group_options(std::size_t group) override;
+  nlohmann::ordered_json group_options(std::size_t group) override;
 
-  ETUDE_INLINE void check_group_options(std::size_t group, const nlohmann::ordered_json& merged,
-                                        const nlohmann::ordered_json& given) override;
+  void check_group_options(std::size_t group, const nlohmann::ordered_json& merged,
+                           const nlohmann::ordered_json& given) override;
 
-  ETUDE_INLINE void set_group_options(std::size_t group, const nlohmann::ordered_json& merged) override;
+  void set_group_options(std::size_t group, const nlohmann::ordered_json& merged) override;
 
  private:
   static torch::optim::Optimizer& required(const std::shared_ptr<torch::optim::Optimizer>& optimizer);
@@ -85,7 +84,3 @@ class TorchOptimizer : public Optimizer {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/optim/impl/torch_optimizer.ipp"
-#endif

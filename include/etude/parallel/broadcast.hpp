@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/parallel/communicator.hpp"
 
 namespace etude::inline v0 {
@@ -20,7 +19,3 @@ void broadcast_state(Communicator& communicator,
                      const std::vector<std::pair<std::string, torch::Tensor>>& state);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/parallel/impl/broadcast.ipp"
-#endif

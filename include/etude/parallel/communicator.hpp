@@ -89,7 +89,3 @@ class Communicator {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/parallel/impl/communicator.ipp"
-#endif

@@ -1,34 +1,21 @@
 #pragma once
 
+#ifndef ETUDE_PARALLEL
+#error "etude/parallel/distributed_data_parallel.hpp needs a library: link etude::parallel"
+#endif
+
 #include <concepts>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string>
 #include <type_traits>
 #include <utility>
 
-#include "etude/base/linkage.hpp"
-#include "etude/callback.hpp"
 #include "etude/parallel/communicator.hpp"
 #include "etude/parallel/shards.hpp"
 #include "etude/training_arguments.hpp"
 
 namespace etude::inline v0 {
-
-/// A policy in a trainer's list that says how the processes of a training find each other.
-template <class Policy>
-concept JoinsProcesses = requires(const TrainingArguments& args) {
-                           typename Policy::etude_policy;
-                           { Policy::join(args) } -> std::convertible_to<std::shared_ptr<Communicator>>;
-                         };
-
-/// The default: one process. Throws ArgumentError if a launcher has started several.
-struct SingleProcess {
-  using etude_policy = void;
-  static std::shared_ptr<Communicator> join(const TrainingArguments& args);
-};
 
 /// Trains one model in all processes that torchrun, mpirun or srun has started: each takes its part of every
 /// batch, and the gradients are added up, so that the result is that of one process with batches as large as
@@ -57,12 +44,6 @@ struct ShardedDataParallel {
 };
 
 namespace detail {
-/// The device of a process: the GPU of its rank on the machine, or the CPU. Throws ArgumentError if the
-/// machine has fewer GPUs than processes.
-torch::Device device_for(const Launch& launch, bool use_cpu);
-
-/// How to use all GPUs of a machine, for a process that uses one.
-std::string advice_for_gpus(std::int64_t gpus);
 void main_process_first(const std::function<void()>& act, const TrainingArguments& args, bool local);
 }  // namespace detail
 
@@ -82,32 +63,4 @@ std::invoke_result_t<Act> main_process_first(Act act, const TrainingArguments& a
   }
 }
 
-namespace mistake {
-template <class First, class Second>
-struct only_one_policy_may_say_how_processes_join;
-}  // namespace mistake
-
-namespace detail {
-
-/// The policy of a list that says how processes join.
-template <class... List>
-struct processes_of {
-  using type = SingleProcess;
-};
-template <class First, class... Rest>
-struct processes_of<First, Rest...> : processes_of<Rest...> {};
-template <JoinsProcesses First, class... Rest>
-struct processes_of<First, Rest...> {
-  using type = First;
-  using other = typename processes_of<Rest...>::type;
-  static_assert(expect<std::same_as<other, SingleProcess>,
-                       mistake::only_one_policy_may_say_how_processes_join<First, other>>());
-};
-
-}  // namespace detail
-
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/parallel/impl/distributed_data_parallel.ipp"
-#endif

@@ -22,7 +22,3 @@ struct GlooOptions {
 std::unique_ptr<Communicator> join_with_gloo(const Launch& launch, const GlooOptions& options = {});
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/parallel/impl/gloo.ipp"
-#endif

@@ -116,7 +116,3 @@ class GradientReducer {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/parallel/impl/gradient_reducer.ipp"
-#endif

@@ -23,7 +23,3 @@ struct JoinOptions {
 std::unique_ptr<Communicator> join_processes(const Launch& launch, const JoinOptions& options = {});
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/parallel/impl/join_processes.ipp"
-#endif

@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 
-#include "etude/base/linkage.hpp"
 #include "etude/model/model.hpp"
 #include "etude/optim/optimizer.hpp"
 #include "etude/parallel/shards.hpp"
@@ -60,7 +59,3 @@ ProcessMemory with_shards(const ProcessMemory& replicated, Optimizer& optimizer,
 
 }  // namespace detail
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/parallel/impl/memory_estimate.ipp"
-#endif

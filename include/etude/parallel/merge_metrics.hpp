@@ -3,7 +3,6 @@
 #include <string>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/metrics/streaming_metric.hpp"
 #include "etude/parallel/communicator.hpp"
 
@@ -23,7 +22,3 @@ bool merge_metrics(Communicator& communicator, M& metric, bool has_examples) {
 }
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/parallel/impl/merge_metrics.ipp"
-#endif

@@ -21,7 +21,3 @@ std::unique_ptr<Communicator> over_nccl(std::unique_ptr<Communicator> met, torch
                                         std::chrono::milliseconds timeout = std::chrono::minutes(30));
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/parallel/impl/nccl.ipp"
-#endif

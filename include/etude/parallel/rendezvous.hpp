@@ -48,7 +48,3 @@ inline std::string first_line(const std::string& text) { return text.substr(0, t
 
 }  // namespace etude::inline v0::detail
 #endif
-
-#ifndef ETUDE_COMPILED
-#include "etude/parallel/impl/rendezvous.ipp"
-#endif

@@ -70,7 +70,3 @@ class ShardedUnits final : public UnitRunner {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/parallel/impl/sharded_units.ipp"
-#endif

@@ -7,7 +7,6 @@
 #include <string>
 #include <unordered_map>
 
-#include "etude/base/linkage.hpp"
 #include "etude/optim/flat_optimizer.hpp"
 #include "etude/optim/optimizer.hpp"
 #include "etude/optim/parameter_groups.hpp"
@@ -46,7 +45,3 @@ FlatOptimizer& divisible(Optimizer& optimizer);
 NamedTensors gather_state(Optimizer& optimizer, Communicator& communicator, bool everywhere = false);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/parallel/impl/shards.ipp"
-#endif

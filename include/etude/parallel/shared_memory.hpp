@@ -33,7 +33,3 @@ std::unique_ptr<Communicator> over_shared_memory(std::unique_ptr<Communicator> m
                                                  const SharedMemoryOptions& options = {});
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/parallel/impl/shared_memory.ipp"
-#endif

@@ -107,7 +107,4 @@ SharedMemoryPart map_shared_memory(const SharedMemoryOffer& offer, std::size_t b
 
 }  // namespace etude::inline v0::detail
 
-#ifndef ETUDE_COMPILED
-#include "etude/parallel/impl/shared_segment.ipp"
-#endif
 #endif

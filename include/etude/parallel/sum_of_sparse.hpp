@@ -4,7 +4,6 @@
 
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/parallel/communicator.hpp"
 
 namespace etude::inline v0 {
@@ -18,7 +17,3 @@ std::vector<torch::Tensor> sums_of_sparse(Communicator& communicator,
                                           const std::vector<torch::Tensor>& parameters);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/parallel/impl/sum_of_sparse.ipp"
-#endif

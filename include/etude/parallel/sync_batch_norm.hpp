@@ -40,7 +40,3 @@ class SyncBatchNorms {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/parallel/impl/sync_batch_norm.ipp"
-#endif

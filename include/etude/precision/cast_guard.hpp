@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/data/batch.hpp"
 #include "etude/model/model.hpp"
 
@@ -33,7 +32,3 @@ void cast_weights(const Model& model, torch::ScalarType dtype);
 Batch with_inputs_as(Batch batch, torch::ScalarType dtype);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/precision/impl/cast_guard.ipp"
-#endif

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/optim/optimizer.hpp"
 #include "etude/reflect/struct.hpp"
 
@@ -75,7 +74,3 @@ class GradScaler {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/precision/impl/grad_scaler.ipp"
-#endif

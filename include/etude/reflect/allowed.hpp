@@ -12,8 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
-
 namespace etude::inline v0 {
 
 /// The allowed values of a field, a subset of its type's. They follow the field's description in
@@ -203,7 +201,3 @@ void check_field(std::string_view name, const Allowed& allowed, const T& value,
 
 }  // namespace detail
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/reflect/impl/allowed.ipp"
-#endif

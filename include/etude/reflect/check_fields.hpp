@@ -4,7 +4,6 @@
 #include <string_view>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude::inline v0::detail {
@@ -19,7 +18,3 @@ void check_fields(const T& object, std::string_view prefix = "") {
 }
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/reflect/impl/check_fields.ipp"
-#endif

@@ -160,7 +160,3 @@ auto parse_arguments(int argc, const char* const* argv, Structs... defaults) {
 }
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/reflect/impl/command_line.ipp"
-#endif

@@ -66,7 +66,3 @@ struct fmt::formatter<E> : fmt::formatter<std::string_view> {
     return fmt::formatter<std::string_view>::format(etude::to_string(value), context);
   }
 };
-
-#ifndef ETUDE_COMPILED
-#include "etude/reflect/impl/enum.ipp"
-#endif

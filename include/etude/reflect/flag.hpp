@@ -51,17 +51,11 @@ Flag make_flag(std::string_view name, const FieldDoc& doc, std::string_view grou
                        std::vector<std::string>& faults) { check_field(name, allowed, member, faults); }};
 }
 
-#ifdef ETUDE_COMPILED
 #define ETUDE_DETAIL_FLAG(...) \
   extern template Flag make_flag(std::string_view, const FieldDoc&, std::string_view, __VA_ARGS__&)
 ETUDE_DETAIL_FOR_COMMON_TYPES(ETUDE_DETAIL_FLAG);
 #undef ETUDE_DETAIL_FLAG
-#endif
 
 std::string help_text(const std::vector<Flag>& flags, std::string_view program);
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/reflect/impl/flag.ipp"
-#endif

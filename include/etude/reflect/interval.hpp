@@ -10,7 +10,6 @@
 #include <string_view>
 #include <type_traits>
 
-#include "etude/base/linkage.hpp"
 #include "etude/reflect/enum.hpp"
 
 namespace etude::inline v0 {
@@ -94,7 +93,3 @@ struct fmt::formatter<etude::Interval> : fmt::formatter<std::string_view> {
     return fmt::formatter<std::string_view>::format(interval.text(), context);
   }
 };
-
-#ifndef ETUDE_COMPILED
-#include "etude/reflect/impl/interval.ipp"
-#endif

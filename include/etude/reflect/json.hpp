@@ -82,11 +82,9 @@ const JsonType& json_type() {
   return type;
 }
 
-#ifdef ETUDE_COMPILED
 #define ETUDE_DETAIL_JSON_TYPE(...) extern template const JsonType& json_type<__VA_ARGS__>()
 ETUDE_DETAIL_FOR_COMMON_TYPES(ETUDE_DETAIL_JSON_TYPE);
 #undef ETUDE_DETAIL_JSON_TYPE
-#endif
 
 }  // namespace detail
 
@@ -124,7 +122,6 @@ T from_json_text(std::string_view text, std::vector<std::string>* unknown_keys =
 
 }  // namespace etude::inline v0
 
-#ifdef ETUDE_COMPILED
 // The few members of JSON that every trainer uses. They reach most of its code, which costs a user's file
 // seconds.
 #define ETUDE_DETAIL_JSON_MEMBERS(EXTERN, MAP)                                  \
@@ -137,8 +134,3 @@ namespace nlohmann {
 ETUDE_DETAIL_JSON_MEMBERS(extern, std::map);
 ETUDE_DETAIL_JSON_MEMBERS(extern, ordered_map);
 }  // namespace nlohmann
-#endif
-
-#ifndef ETUDE_COMPILED
-#include "etude/reflect/impl/json.ipp"
-#endif

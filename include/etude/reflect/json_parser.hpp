@@ -17,7 +17,3 @@ void parse_json_events(std::string_view text, nlohmann::ordered_json::json_sax_t
 nlohmann::ordered_json parse_json(std::string_view text);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/reflect/impl/json_parser.ipp"
-#endif

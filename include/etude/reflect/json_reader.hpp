@@ -180,7 +180,3 @@ class JsonReader {
 };
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/reflect/impl/json_reader.ipp"
-#endif

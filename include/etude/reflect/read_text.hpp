@@ -11,7 +11,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "etude/base/linkage.hpp"
 #include "etude/reflect/enum.hpp"
 
 /// Reads values from text, by the same rules wherever the text comes from: a command line, an environment
@@ -119,7 +118,3 @@ bool read_text(std::string_view text, T& value) {
 }
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/reflect/impl/read_text.ipp"
-#endif

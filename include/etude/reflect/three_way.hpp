@@ -5,8 +5,6 @@
 #include <string_view>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
-
 /// Merges the named values of a resumed run from three sources: the values given to the saved run, their
 /// values when it was saved, and the values given now.
 namespace etude::inline v0 {
@@ -36,7 +34,3 @@ nlohmann::ordered_json three_way(const nlohmann::ordered_json& given_then,
                                  std::vector<std::string>& differences, std::string_view prefix = "");
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/reflect/impl/three_way.ipp"
-#endif

@@ -3,8 +3,6 @@
 #include <string>
 #include <string_view>
 
-#include "etude/base/linkage.hpp"
-
 namespace etude::inline v0::detail {
 
 /// A page that a browser shows without a network, light or dark as its reader prefers. `data-theme="light"`
@@ -21,7 +19,3 @@ struct HtmlPage {
 std::string html_text_of(const HtmlPage& page);
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/report/impl/html_page.ipp"
-#endif

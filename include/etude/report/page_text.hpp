@@ -4,7 +4,6 @@
 #include <string>
 #include <string_view>
 
-#include "etude/base/linkage.hpp"
 #include "etude/base/text_columns.hpp"
 
 /// Texts for pages and terminals. They come from files that anybody may have written, so these take any text
@@ -33,7 +32,3 @@ std::string duration_text(double seconds);
 std::string time_text(double seconds);
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/report/impl/page_text.ipp"
-#endif

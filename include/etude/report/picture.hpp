@@ -5,8 +5,6 @@
 #include <span>
 #include <string>
 
-#include "etude/base/linkage.hpp"
-
 namespace etude::inline v0::detail {
 
 /// A PNG file, uncompressed, so that a page can have pictures without libpng: 8 bits a channel, rows of
@@ -17,7 +15,3 @@ std::string png_bytes(std::span<const std::uint8_t> pixels, std::size_t height, 
                       std::size_t channels, std::size_t most_side);
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/report/impl/picture.ipp"
-#endif

@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/report/run_report.hpp"
 #include "etude/report/series.hpp"
 
@@ -58,7 +57,3 @@ class RunRecorder {
 };
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/report/impl/run_recorder.ipp"
-#endif

@@ -9,7 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/io/file_system.hpp"
 #include "etude/reflect/enum.hpp"
 #include "etude/reflect/struct.hpp"
@@ -125,7 +124,3 @@ void write_comparison(const std::filesystem::path& page, const std::vector<std::
                       FileSystem& files = default_file_system());
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/report/impl/run_report.ipp"
-#endif

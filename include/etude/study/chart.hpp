@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/study/trial.hpp"
 
 /// Charts as SVG, of numbers that may be as large or small as a double can be.
@@ -76,7 +75,3 @@ std::string chart_marker(std::string_view kind, double x, double y, const Frozen
                          std::string_view title);
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/study/impl/chart.ipp"
-#endif

@@ -8,8 +8,6 @@
 #include <variant>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
-
 namespace etude::inline v0 {
 
 /// Real numbers from `low` to `high`, both included; with a `step`, only `low`, `low + step`, and so on.
@@ -55,6 +53,8 @@ double to_number(std::string_view name, const Distribution& distribution,
 nlohmann::ordered_json from_number(const Distribution& distribution, double number);
 
 namespace detail {
+/// "from 0.1 to 2", "one of 1, 2": the values of a distribution in words.
+std::string in_words(const Distribution& distribution);
 /// The number of steps from the first to the last value of a range with a step; rounding doesn't lose one.
 double steps_of(const FloatRange& range);
 }  // namespace detail
@@ -65,7 +65,3 @@ nlohmann::ordered_json distribution_json(const Distribution& distribution);
 Distribution distribution_of(const nlohmann::ordered_json& json);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/study/impl/distribution.ipp"
-#endif

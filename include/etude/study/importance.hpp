@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/study/trial.hpp"
 
 namespace etude::inline v0 {
@@ -23,7 +22,3 @@ std::map<std::string, double> param_importances(const std::vector<FrozenTrial>& 
                                                 StudyDirection direction, std::size_t objective = 0);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/study/impl/importance.ipp"
-#endif

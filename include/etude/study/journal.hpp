@@ -8,7 +8,6 @@
 #include <string_view>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/io/descriptor.hpp"
 
 namespace etude::inline v0::detail {
@@ -47,7 +46,3 @@ class JournalFile {
 };
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/study/impl/journal.ipp"
-#endif

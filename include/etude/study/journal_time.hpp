@@ -4,8 +4,6 @@
 #include <string>
 #include <string_view>
 
-#include "etude/base/linkage.hpp"
-
 namespace etude::inline v0::detail {
 
 /// The time in UTC as Python's isoformat has it: "2024-02-29T12:30:05.250000+00:00".
@@ -16,7 +14,3 @@ std::string journal_time();
 std::optional<double> seconds_of_journal_time(std::string_view text);
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/study/impl/journal_time.ipp"
-#endif

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/study/distribution.hpp"
 #include "etude/study/random_numbers.hpp"
 
@@ -53,7 +52,3 @@ class ParzenEstimator {
 };
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/study/impl/parzen_estimator.ipp"
-#endif

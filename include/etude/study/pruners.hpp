@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/study/trial.hpp"
 
 namespace etude::inline v0 {
@@ -85,7 +84,3 @@ class SuccessiveHalvingPruner : public Pruner {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/study/impl/pruners.ipp"
-#endif

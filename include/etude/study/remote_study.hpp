@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/study/trial.hpp"
 
 namespace etude::inline v0 {
@@ -46,7 +45,3 @@ class RemoteStudy {
 RemoteStudy::Exchange exchange_lines(int in, int out);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/study/impl/remote_study.ipp"
-#endif

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/study/trial.hpp"
 
 namespace etude::inline v0 {
@@ -27,7 +26,3 @@ void write_report(const std::filesystem::path& page, const std::string& study_na
                   const std::function<std::string(const FrozenTrial&)>& link = {});
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/study/impl/report.ipp"
-#endif

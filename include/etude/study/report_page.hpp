@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/study/trial.hpp"
 
 namespace etude::inline v0::detail {
@@ -15,7 +14,3 @@ std::string report_page(const std::string& study_name, const std::vector<FrozenT
                         const std::function<std::string(const FrozenTrial&)>& link = {});
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/study/impl/report_page.ipp"
-#endif

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/study/parzen_estimator.hpp"
 #include "etude/study/random_numbers.hpp"
 #include "etude/study/trial.hpp"
@@ -112,7 +111,3 @@ class TPESampler : public Sampler {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/study/impl/samplers.ipp"
-#endif

@@ -1,5 +1,9 @@
 #pragma once
 
+#ifndef ETUDE_STUDY
+#error "etude/study/study.hpp needs a library: link etude::study"
+#endif
+
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -11,7 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/study/pruners.hpp"
 #include "etude/study/random_numbers.hpp"
 #include "etude/study/samplers.hpp"
@@ -166,7 +169,3 @@ class Study {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/study/impl/study.ipp"
-#endif

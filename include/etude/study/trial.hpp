@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/reflect/enum.hpp"
 #include "etude/study/distribution.hpp"
 
@@ -83,7 +82,3 @@ std::vector<FrozenTrial> best_trials(const std::vector<FrozenTrial>& trials,
 std::map<std::string, Distribution> intersection_search_space(const std::vector<FrozenTrial>& trials);
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/study/impl/trial.ipp"
-#endif

@@ -7,7 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/report/page_text.hpp"
 #include "etude/study/trial.hpp"
 
@@ -47,7 +46,3 @@ std::vector<std::string> names_by_importance(const std::vector<FrozenTrial>& tri
                                              const std::map<std::string, double>& importances);
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/study/impl/trial_text.ipp"
-#endif

@@ -64,7 +64,3 @@ BatchSizeSearch find_batch_size(Trainer& trainer, const BatchSizeFinderOptions& 
 }
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/tune/impl/batch_size_finder.ipp"
-#endif

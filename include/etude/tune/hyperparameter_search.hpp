@@ -1,5 +1,9 @@
 #pragma once
 
+#ifndef ETUDE_SEARCH
+#error "etude/tune/hyperparameter_search.hpp needs a library: link etude::search"
+#endif
+
 #include <concepts>
 #include <cstdint>
 #include <filesystem>
@@ -248,7 +252,3 @@ SearchResult hyperparameter_search(Make make, const HyperparameterSearchOptions&
 }
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/tune/impl/hyperparameter_search.ipp"
-#endif

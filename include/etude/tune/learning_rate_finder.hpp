@@ -94,7 +94,3 @@ LearningRateCurve find_learning_rate(Trainer& trainer, const LearningRateFinderO
 }
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/tune/impl/learning_rate_finder.ipp"
-#endif

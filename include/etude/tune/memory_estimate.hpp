@@ -37,7 +37,3 @@ MemoryEstimate estimate_memory(Trainer& trainer, const MemoryEstimateOptions& op
 }
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/tune/impl/memory_estimate.ipp"
-#endif

@@ -6,7 +6,6 @@
 #include <type_traits>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/reflect/check_fields.hpp"
 #include "etude/reflect/command_line.hpp"
 #include "etude/reflect/enum.hpp"
@@ -88,7 +87,3 @@ void suggest(Trial& trial, T& object) {
 }
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/tune/impl/search_fields.ipp"
-#endif

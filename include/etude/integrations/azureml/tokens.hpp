@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 
-#include "etude/base/linkage.hpp"
 #include "etude/integrations/mlflow/client.hpp"
 
 namespace etude::inline v0::detail {
@@ -18,7 +17,7 @@ class AzureMLTokens final : public TokenSource {
   /// `url` is where to request them; empty if unknown.
   AzureMLTokens(std::string url, std::chrono::seconds interval);
 
-  ETUDE_INLINE std::optional<std::string> renewed(HttpClient& http, bool is_refused) override;
+  std::optional<std::string> renewed(HttpClient& http, bool is_refused) override;
 
  private:
   std::mutex mutex_;
@@ -41,7 +40,3 @@ std::string azureml_token_url(const std::string& address, const std::string& exp
 std::chrono::seconds azureml_refresh_interval();
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/azureml/impl/tokens.ipp"
-#endif

@@ -32,7 +32,3 @@ CodeCarbonSettings codecarbon_settings(const CodeCarbonCallback& options,
                                        const std::string& training_output_dir);
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/codecarbon/impl/configuration.ipp"
-#endif

@@ -83,7 +83,3 @@ class EmissionsFile {
 };
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/codecarbon/impl/emissions_file.ipp"
-#endif

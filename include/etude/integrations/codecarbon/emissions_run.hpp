@@ -75,7 +75,3 @@ class EmissionsRun {
 };
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/codecarbon/impl/emissions_run.ipp"
-#endif

@@ -58,7 +58,3 @@ class EnergyMeter {
 };
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/codecarbon/impl/energy_meter.ipp"
-#endif

@@ -68,7 +68,3 @@ class GpuMeter {
 };
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/codecarbon/impl/gpus.ipp"
-#endif

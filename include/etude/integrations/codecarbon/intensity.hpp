@@ -26,7 +26,3 @@ struct CarbonIntensity {
 CarbonIntensity carbon_intensity(const CarbonPlace& place, const std::filesystem::path& data_dir);
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/codecarbon/impl/intensity.ipp"
-#endif

@@ -60,7 +60,3 @@ std::string platform_name();
 bool is_arm_machine();
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/codecarbon/impl/machine.ipp"
-#endif

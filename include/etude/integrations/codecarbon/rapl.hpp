@@ -53,7 +53,3 @@ class Rapl {
 };
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/codecarbon/impl/rapl.ipp"
-#endif

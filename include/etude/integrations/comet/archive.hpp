@@ -49,7 +49,3 @@ class Archive final : public Journal {
 };
 
 }  // namespace etude::inline v0::detail::comet
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/comet/impl/archive.ipp"
-#endif

@@ -41,7 +41,3 @@ bool is_configured();
 
 }  // namespace detail::comet
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/comet/impl/experiment_settings.ipp"
-#endif

@@ -47,7 +47,3 @@ Message asset(std::string_view name, std::string_view file_path, std::int64_t st
 Message asset(const Sample& sample, std::int64_t step, std::int64_t time);
 
 }  // namespace etude::inline v0::detail::comet
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/comet/impl/messages.ipp"
-#endif

@@ -42,7 +42,3 @@ class Online final : public Journal {
 };
 
 }  // namespace etude::inline v0::detail::comet
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/comet/impl/online.ipp"
-#endif

@@ -57,7 +57,3 @@ class ServerClient final : public Sender {
 };
 
 }  // namespace etude::inline v0::detail::comet
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/comet/impl/server_client.ipp"
-#endif

@@ -90,7 +90,3 @@ class MLflowClient {
 };
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/mlflow/impl/client.ipp"
-#endif

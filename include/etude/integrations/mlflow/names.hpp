@@ -30,7 +30,3 @@ class MLflowNames {
 };
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/mlflow/impl/names.ipp"
-#endif

@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
 #include "etude/integrations/mlflow/client.hpp"
 #include "etude/integrations/shared/outbox.hpp"
 
@@ -70,9 +69,9 @@ class MLflowSender final : public Sender {
  public:
   MLflowSender(MLflowClient client, const Spool& spool, std::shared_ptr<MLflowReport> report);
 
-  ETUDE_INLINE std::size_t send(std::span<const nlohmann::ordered_json> entries) override;
-  ETUDE_INLINE nlohmann::ordered_json memory() const override;
-  ETUDE_INLINE void idle() override;
+  std::size_t send(std::span<const nlohmann::ordered_json> entries) override;
+  nlohmann::ordered_json memory() const override;
+  void idle() override;
 
  private:
   using Json = nlohmann::ordered_json;
@@ -100,7 +99,3 @@ class MLflowSender final : public Sender {
 };
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/mlflow/impl/sender.ipp"
-#endif

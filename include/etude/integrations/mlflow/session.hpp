@@ -31,7 +31,3 @@ class MLflowSession {
 };
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/mlflow/impl/session.ipp"
-#endif

@@ -15,7 +15,3 @@ std::string git_commit(std::filesystem::path folder);
 std::vector<std::pair<std::string, std::string>> source_tags();
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/mlflow/impl/source.ipp"
-#endif

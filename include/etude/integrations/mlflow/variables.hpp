@@ -34,7 +34,3 @@ std::optional<std::int64_t> mlflow_count(const char* variable);
 bool mlflow_uri_begins(std::initializer_list<const char*> schemes);
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/mlflow/impl/variables.ipp"
-#endif

@@ -42,7 +42,3 @@ class AppendFile {
 };
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/shared/impl/append_file.ipp"
-#endif

@@ -88,7 +88,3 @@ std::string url_escaped(std::string_view text);
 std::string fault_in(const std::string& body);
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/shared/impl/http.ipp"
-#endif

@@ -5,8 +5,6 @@
 #include <string>
 #include <string_view>
 
-#include "etude/base/linkage.hpp"
-
 namespace etude::inline v0::detail {
 
 /// The values of each section by their lower-case names; values before the first section are in "".
@@ -22,7 +20,3 @@ IniSections parse_ini(std::string_view text, std::string_view source);
 IniSections read_ini(const std::filesystem::path& path);
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/shared/impl/ini.ipp"
-#endif

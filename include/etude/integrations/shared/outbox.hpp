@@ -144,7 +144,3 @@ class Outbox {
 std::filesystem::path spool_directory(const std::string& directory);
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/shared/impl/outbox.ipp"
-#endif

@@ -29,7 +29,3 @@ std::string parameter_text(const nlohmann::ordered_json& value);
 std::string run_name_of(const TrainingArguments& args);
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/shared/impl/parameters.ipp"
-#endif

@@ -5,8 +5,6 @@
 #include <string_view>
 #include <vector>
 
-#include "etude/base/linkage.hpp"
-
 namespace etude::inline v0::detail {
 
 /// The value of each line "name : value" with this name, as in the files of /proc.
@@ -21,7 +19,3 @@ ProcessorInfo processor_info(std::string_view cpuinfo);
 ProcessorInfo read_processor_info();
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/shared/impl/processor.ipp"
-#endif

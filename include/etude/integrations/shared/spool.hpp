@@ -84,7 +84,3 @@ class Spool {
 };
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/shared/impl/spool.ipp"
-#endif

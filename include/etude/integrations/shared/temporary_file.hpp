@@ -21,7 +21,3 @@ class TemporaryFile {
 };
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/shared/impl/temporary_file.ipp"
-#endif

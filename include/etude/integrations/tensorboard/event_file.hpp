@@ -34,7 +34,3 @@ std::vector<std::string> records_from(const std::vector<std::filesystem::path>& 
 AppendFile new_event_file(const std::filesystem::path& folder, std::filesystem::path& path);
 
 }  // namespace etude::inline v0::detail::tensorboard
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/tensorboard/impl/event_file.ipp"
-#endif

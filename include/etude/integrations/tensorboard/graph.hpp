@@ -12,7 +12,3 @@ namespace etude::inline v0::detail::tensorboard {
 std::string graph_of(const Model& model);
 
 }  // namespace etude::inline v0::detail::tensorboard
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/tensorboard/impl/graph.ipp"
-#endif

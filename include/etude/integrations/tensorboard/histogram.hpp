@@ -22,7 +22,3 @@ struct Histogram {
 Histogram histogram_of(const at::Tensor& tensor);
 
 }  // namespace etude::inline v0::detail::tensorboard
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/tensorboard/impl/histogram.ipp"
-#endif

@@ -10,7 +10,3 @@ class GraphWriter;
 void add_script(const torch::jit::Module& module, GraphWriter& graph);
 
 }  // namespace etude::inline v0::detail::tensorboard
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/tensorboard/impl/script_graph.ipp"
-#endif

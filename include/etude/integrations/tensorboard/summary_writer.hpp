@@ -80,7 +80,3 @@ class SummaryWriter {
 };
 
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/tensorboard/impl/summary_writer.ipp"
-#endif

@@ -72,7 +72,3 @@ class WandbArtifacts {
 };
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/wandb/impl/artifacts.ipp"
-#endif

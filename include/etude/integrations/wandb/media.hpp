@@ -19,7 +19,3 @@ struct WandbMedia {
 WandbMedia wandb_media(const std::string& key, std::int64_t step, const Sample& sample);
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/wandb/impl/media.ipp"
-#endif

@@ -15,7 +15,3 @@ WandbEnvironment wandb_environment(WandbTime start);
 nlohmann::ordered_json wandb_metadata(const WandbEnvironment& environment);
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/wandb/impl/metadata.ipp"
-#endif

@@ -91,7 +91,3 @@ class WandbRun {
 };
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/wandb/impl/offline_run.ipp"
-#endif

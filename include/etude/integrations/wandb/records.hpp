@@ -96,7 +96,3 @@ std::string wandb_artifact_message(const WandbArtifact& artifact);
 std::string wandb_exit_message(int exit_code, std::int64_t seconds);
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/wandb/impl/records.ipp"
-#endif

@@ -34,7 +34,3 @@ WandbSettings wandb_settings(const WandbCallback& options, const Context& e);
 
 }  // namespace detail
 }  // namespace etude::inline v0
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/wandb/impl/run_settings.ipp"
-#endif

@@ -33,7 +33,3 @@ class WandbLog {
 };
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/wandb/impl/transaction_log.ipp"
-#endif

@@ -21,7 +21,3 @@ std::optional<std::string> wandb_histogram(const torch::Tensor& tensor);
 WandbItems wandb_histograms(const Context& e, bool gradients, bool parameters);
 
 }  // namespace etude::inline v0::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/integrations/wandb/impl/watch.ipp"
-#endif

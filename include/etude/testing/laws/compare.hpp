@@ -45,7 +45,3 @@ Difference difference(const Run& expected, const Run& seen, const Varying& varyi
 void replace_folder(nlohmann::ordered_json& json, const std::filesystem::path& folder);
 
 }  // namespace etude::inline v0::laws::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/testing/laws/impl/compare.ipp"
-#endif

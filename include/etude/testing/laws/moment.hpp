@@ -62,7 +62,3 @@ struct Run {
 Moment moment_of(const Context& e, std::string_view event);
 
 }  // namespace etude::inline v0::laws::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/testing/laws/impl/moment.ipp"
-#endif

@@ -59,7 +59,3 @@ class Performance {
 };
 
 }  // namespace etude::inline v0::laws::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/testing/laws/impl/performance.ipp"
-#endif

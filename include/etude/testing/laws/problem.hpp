@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <functional>
 
-#include "etude/base/linkage.hpp"
 #include "etude/trainer_options.hpp"
 
 namespace etude::inline v0::laws::detail {
@@ -34,7 +33,3 @@ TrainerOptions problem(const std::filesystem::path& folder, bool saves, std::fun
 torch::Tensor unlabelled();
 
 }  // namespace etude::inline v0::laws::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/testing/laws/impl/problem.ipp"
-#endif

@@ -47,7 +47,3 @@ struct Behind {
 };
 
 }  // namespace etude::inline v0::laws::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/testing/laws/impl/stage.ipp"
-#endif

@@ -143,7 +143,3 @@ Trial trial_of(Make make) {
 }
 
 }  // namespace etude::inline v0::laws::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/testing/laws/impl/subject.ipp"
-#endif

@@ -12,7 +12,3 @@ namespace etude::inline v0::laws::detail {
 std::vector<std::string> broken_laws(const Trial& trial, const Options& options);
 
 }  // namespace etude::inline v0::laws::detail
-
-#ifndef ETUDE_COMPILED
-#include "etude/testing/laws/impl/trials.ipp"
-#endif

@@ -1,9 +1,0 @@
-#pragma once
-
-#include "etude/base/linkage.hpp"
-
-#ifdef ETUDE_COMPILED
-namespace etude::inline v0::library_compiled::ETUDE_DETAIL_DEBUG_MODE::ETUDE_DETAIL_STRINGS {
-const char as_this_file_is = 0;
-}  // namespace etude::inline v0::library_compiled::ETUDE_DETAIL_DEBUG_MODE::ETUDE_DETAIL_STRINGS
-#endif

@@ -1,0 +1,74 @@
+#include "etude/base/interrupt.hpp"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "etude/base/error.hpp"
+
+namespace etude::inline v0 {
+
+SignalGuard::SignalGuard(bool on) : on_(on), thread_(std::this_thread::get_id()) {
+  if (!on_) return;
+  const std::lock_guard lock(mutex());
+  ++users_by_thread()[thread_];
+  owner() = ::getpid();
+  if (users()++ > 0) return;
+  pending() = adopted() = 0;
+  for (auto& [signal, before] : previous()) {
+    struct sigaction action {};
+    action.sa_handler = note;
+    action.sa_flags = SA_RESTART;
+    sigaction(signal, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
+  }
+}
+
+SignalGuard::~SignalGuard() { restore(); }
+
+void SignalGuard::restore() {
+  if (!std::exchange(on_, false)) return;
+  const std::lock_guard lock(mutex());
+  if (--users_by_thread()[thread_] == 0) users_by_thread().erase(thread_);
+  if (--users() > 0) return;
+  for (const auto& [signal, before] : previous()) sigaction(signal, &before, nullptr);
+  const int received = pending().exchange(0), other = adopted().exchange(0);
+  if (const int signal = received != 0 ? received : other) ::raise(signal);
+}
+
+void SignalGuard::restore_with_others(int signal) {
+  restore();
+  {
+    const std::lock_guard lock(mutex());
+    // An enclosing training in this thread still has to handle it.
+    if (users_by_thread().contains(std::this_thread::get_id())) return;
+  }
+  const auto others_are_to_answer = [&] {
+    const std::lock_guard lock(mutex());
+    return users() > 0 && std::ranges::any_of(previous(), [&](const auto& known) {
+             return known.first == signal && known.second.sa_handler == SIG_DFL;
+           });
+  };
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (others_are_to_answer() && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+}
+
+void SignalGuard::note(int signal) {
+  if (owner() != ::getpid()) {
+    for (const auto& [known, before] : previous())
+      if (known == signal) sigaction(signal, &before, nullptr);
+    ::raise(signal);  // Delivered when this handler returns.
+    return;
+  }
+  if (pending().exchange(signal) == 0) return;
+  ::signal(signal, SIG_DFL);
+  ::raise(signal);
+}
+
+}  // namespace etude::inline v0

@@ -1,0 +1,25 @@
+#include "etude/loop/accumulation.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+
+#include "etude/base/error.hpp"
+
+namespace etude::inline v0 {
+
+std::int64_t Accumulation::in(std::int64_t epoch) const {
+  if (!of_) return args_.gradient_accumulation_steps;
+  const auto steps = of_(epoch);
+  if (steps < 1)
+    throw ArgumentError(
+        fmt::format("gradient_accumulation_steps of epoch {} is {}: must be at least 1", epoch, steps));
+  return steps;
+}
+
+AccumulationOf Accumulation::by_epoch() const {
+  if (!of_) return {};
+  return [this](std::int64_t epoch) { return in(epoch); };
+}
+
+}  // namespace etude::inline v0

@@ -1,0 +1,64 @@
+#include "etude/loop/accumulation_group.hpp"
+
+#include <torch/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "etude/libtorch/random_state.hpp"
+
+namespace etude::inline v0 {
+
+void AccumulationGroup::begin(std::int64_t size) {
+  size_ = size;
+  tokens_ = 0;
+  floating_point_ops_ = 0;
+  num_items_.reset();
+  reduction_ = LossReduction::unknown;
+  divisor_.reset();
+  part_divisor_.reset();
+  arrive_ = nullptr;
+}
+
+torch::Tensor AccumulationGroup::loss() const {
+  if (losses_.empty()) return {};
+  auto sum = losses_.front();
+  for (std::size_t i = 1; i < losses_.size(); ++i) sum = sum + losses_[i];
+  return sum;
+}
+
+std::optional<double> AccumulationGroup::share() const {
+  if (adds_up()) return is_padding() ? 0 : 1;
+  const auto& whole = divisor();
+  if (!whole || !part_divisor_) return share_of_examples();
+  const auto here = part_divisor_->number(), all = whole->number();
+  if (!here || !all) return {};
+  return *all > 0 ? *here / *all : share_of_examples();
+}
+
+torch::Tensor AccumulationGroup::share_of(torch::Tensor loss, const Tensors& outputs) const {
+  if (adds_up()) return is_padding() ? detail::zero_loss(loss, outputs) : loss;
+  if (const auto& whole = divisor(); whole && part_divisor_)
+    return detail::share_of_mean(loss, outputs, *part_divisor_, *whole);
+  if (size_ > 1) loss = loss / size_;
+  if (const double part = batch_share_ * part_share_; part < 1) loss = loss * part;
+  return loss;
+}
+
+void AccumulationGroup::remember_begin(const Model& model, const StatefulGenerators& generators) {
+  random_state_ = random_state(generators);
+  buffers_.clear();
+  for (const auto& [name, buffer] : model.named_buffers())
+    buffers_.emplace_back(buffer, buffer.detach().clone());
+}
+
+void AccumulationGroup::return_to_begin(const StatefulGenerators& generators) {
+  load_random_state(random_state_, generators);
+  const torch::NoGradGuard no_grad;
+  for (const auto& [buffer, copy] : buffers_) torch::Tensor(buffer).copy_(copy);
+  part_share_ = 1;
+  losses_.clear();
+}
+
+}  // namespace etude::inline v0

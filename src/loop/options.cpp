@@ -1,0 +1,203 @@
+#include "etude/loop/options.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/data/samplers/distributed.h>
+#include <torch/nn/modules/loss.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "etude/base/error.hpp"
+#include "etude/base/message.hpp"
+#include "etude/base/utf8.hpp"
+#include "etude/data/data_loader.hpp"
+#include "etude/data/samplers.hpp"
+#include "etude/libtorch/blas.hpp"
+#include "etude/loop/several_optimizers.hpp"
+#include "etude/trainer_options.hpp"
+#include "etude/training_arguments.hpp"
+
+namespace etude::inline v0 {
+namespace detail {
+
+namespace {
+
+/// How the tensors of the option `optimizer` match the model's.
+struct OptimizerMatch {
+  std::int64_t common = 0;   ///< the optimizer's that belong to the model or the loss module
+  std::int64_t foreign = 0;  ///< the optimizer's that belong to neither
+  std::int64_t missing = 0;  ///< the model's trainable ones that the optimizer lacks
+};
+
+OptimizerMatch match_optimizer(const TrainerOptions& options) {
+  std::unordered_set<const void*> known, held;
+  const auto parameters = options.model.parameters();
+  for (const auto& parameter : parameters) known.insert(parameter.unsafeGetTensorImpl());
+  if (const auto& loss = options.loss.module())
+    for (const auto& parameter : loss->parameters()) known.insert(parameter.unsafeGetTensorImpl());
+  OptimizerMatch match;
+  for (const auto& group : options.optimizer->param_groups())
+    for (const auto& parameter : group.params()) {
+      held.insert(parameter.unsafeGetTensorImpl());
+      ++(known.contains(parameter.unsafeGetTensorImpl()) ? match.common : match.foreign);
+    }
+  match.missing = std::ranges::count_if(parameters, [&](const torch::Tensor& parameter) {
+    return parameter.requires_grad() && !held.contains(parameter.unsafeGetTensorImpl());
+  });
+  return match;
+}
+
+}  // namespace
+
+}  // namespace detail
+
+void check_options(const TrainerOptions& options) {
+  auto found = faults(options.args);
+  const auto& args = options.args;
+  if (!options.model && !options.model_init) found.push_back("model is not set: must be, or else model_init");
+  if (options.model && options.model_init)
+    found.push_back("model and model_init are both set: must be one of them");
+  if (options.loss && options.compute_loss)
+    found.push_back("loss and compute_loss are both set: must be one of them");
+  if (args.label_smoothing_factor != 0 &&
+      (options.compute_loss ||
+       (options.loss && !dynamic_cast<torch::nn::CrossEntropyLossImpl*>(options.loss.module().get()))))
+    found.push_back(fmt::format(
+        "label_smoothing_factor is {}: must be 0 unless loss is torch::nn::CrossEntropyLoss, or the "
+        "model computes its loss itself",
+        args.label_smoothing_factor));
+  if (options.model_init && options.optimizer)
+    found.push_back("optimizer is set: must not be with model_init, whose model it can't know");
+  if (options.model && options.optimizer) {
+    // A completely frozen model may serve to train something else.
+    if (const auto match = detail::match_optimizer(options); match.common == 0 && match.missing > 0)
+      found.push_back(
+          "optimizer holds none of the model's parameters: must be made from those of the module that is "
+          "given as model");
+  }
+  const auto exclude_optimizer = [&](bool given, std::string_view field) {
+    if (given && options.optimizer)
+      found.push_back(
+          fmt::format("{} and optimizer are both set: must be one of them, since that optimizer has its own "
+                      "groups",
+                      field));
+  };
+  exclude_optimizer(!options.parameter_groups.empty() || !args.parameter_groups.empty(), "parameter_groups");
+  exclude_optimizer(args.layerwise_learning_rate_decay != 1, "layerwise_learning_rate_decay");
+  if (options.lr_scheduler.needs_torch_optimizer() && !options.optimizer)
+    found.push_back(
+        "lr_scheduler is one of torch's: optimizer must be set too, to the one that it schedules");
+  if (args.eval_strategy != IntervalStrategy::no && options.eval_dataset.empty())
+    found.push_back(
+        fmt::format("eval_strategy is {}: must be no, or .eval_dataset must be set", args.eval_strategy));
+  std::set<std::string_view> eval_names;
+  for (const auto& [name, dataset] : options.eval_dataset) {
+    if (!dataset)
+      found.push_back(fmt::format("eval_dataset {} is not set: must be a dataset", quoted_utf8(name)));
+    if (!is_utf8(name))
+      found.push_back(fmt::format("eval_dataset has the name {}: must be UTF-8", quoted_utf8(name)));
+    else if (options.eval_dataset.named() && name.empty())
+      found.push_back("eval_dataset has an empty name: must be one that its metrics can be named by");
+    else if (!eval_names.insert(name).second)
+      found.push_back(
+          fmt::format("eval_dataset has the name '{}' twice: must be a name for each dataset", name));
+  }
+  if (args.batch_eval_metrics && options.compute_metrics && !options.compute_metrics.takes_compute_result())
+    found.push_back(
+        "batch_eval_metrics is true: compute_metrics must take a second argument, bool compute_result");
+  if (!args.batch_eval_metrics && !options.compute_metrics.takes_whole())
+    found.push_back(
+        "batch_eval_metrics is false: must be true for a compute_metrics that takes compute_result");
+  if (options.train_dataset && !options.train_dataset.size() && args.max_steps <= 0)
+    found.push_back(
+        fmt::format("max_steps is {}: must be positive, since train_dataset has no length to count epochs by",
+                    args.max_steps));
+  if (options.train_dataset && !options.train_dataset.is_indexed() && !options.train_sampler &&
+      args.train_sampling_strategy == SamplingStrategy::group_by_length)
+    found.push_back(
+        "train_sampling_strategy is group_by_length: must be another, since train_dataset is a stream");
+  for (auto& fault : detail::faults_of_optimizers(options)) found.push_back(std::move(fault));
+  if (!found.empty()) throw ArgumentError(fmt::format("{}", fmt::join(found, "\n")));
+}
+
+}  // namespace etude::inline v0
+
+namespace etude::inline v0 {
+namespace detail {
+
+namespace {
+
+DataLoaderOptions loader_options(const TrainerOptions& options, const TrainingArguments& args) {
+  DataLoaderOptions loader;
+  loader.num_workers = static_cast<int>(args.dataloader_num_workers);
+  loader.prefetch_factor = static_cast<int>(args.dataloader_prefetch_factor.value_or(2));
+  loader.pin_memory = args.dataloader_pin_memory;
+  loader.collator = options.data_collator.function();
+  if (args.label_names) loader.label_names = *args.label_names;
+  return loader;
+}
+
+}  // namespace
+
+}  // namespace detail
+
+}  // namespace etude::inline v0
+
+namespace etude::inline v0 {
+
+DataLoaderOptions train_loader_options(const TrainerOptions& options, const TrainingArguments& args) {
+  auto loader = detail::loader_options(options, args);
+  loader.name = "train_dataset";
+  loader.drop_last = args.dataloader_drop_last;
+  loader.batch_size = args.per_device_train_batch_size;
+  loader.seed = static_cast<std::uint64_t>(args.data_seed.value_or(args.seed));
+  loader.sampler = options.train_sampler;
+  loader.shuffle = args.train_sampling_strategy == SamplingStrategy::random &&
+                   options.train_dataset.is_indexed() && !options.train_dataset.streams() &&
+                   !options.train_sampler;
+  if (!options.train_dataset.is_divided() &&
+      !dynamic_cast<const torch::data::samplers::DistributedSampler<>*>(options.train_sampler.get()))
+    loader.part = {args.process_index(), args.world_size()};
+  if (args.train_sampling_strategy == SamplingStrategy::group_by_length && !options.train_sampler)
+    loader.sampler = std::make_shared<LengthGroupedSampler>(
+        lengths_of(options.train_dataset), loader.global_batch_size() * args.gradient_accumulation_steps);
+  return loader;
+}
+
+DataLoaderOptions eval_loader_options(const TrainerOptions& options, const TrainingArguments& args,
+                                      const Dataset& dataset) {
+  auto loader = detail::loader_options(options, args);
+  loader.name = "the dataset to evaluate or predict";
+  loader.batch_size = args.per_device_eval_batch_size;
+  if (!dataset.is_divided()) loader.part = {args.process_index(), args.world_size()};
+  return loader;
+}
+
+void warn_of_stale_optimizer(const TrainerOptions& options) {
+  if (!options.model || !options.optimizer) return;
+  const auto match = detail::match_optimizer(options);
+  if (match.foreign > 0 && match.missing > 0)
+    message(
+        options.args, LogLevel::warning,
+        "optimizer doesn't hold {} of the model's parameter tensors, and holds {} that aren't the model's: "
+        "make it after the model has all its layers",
+        match.missing, match.foreign);
+}
+
+void warn_of_slow_blas(const TrainingArguments& args) {
+  static const double gflops = blas_gflops();
+  if (gflops < slow_blas_gflops)
+    message(args, LogLevel::warning,
+            "this LibTorch multiplies matrices at {:.1f} GFLOP/s, a small fraction of a tuned BLAS: on "
+            "Debian, install libopenblas0-pthread",
+            gflops);
+}
+
+}  // namespace etude::inline v0

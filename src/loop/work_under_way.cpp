@@ -1,0 +1,91 @@
+#include "etude/loop/work_under_way.hpp"
+
+#include <optional>
+
+#include "etude/base/message.hpp"
+
+namespace etude::inline v0 {
+
+void WorkUnderWay::begin_reentry() {
+  remaining_ = core_.progress.phase.epoch_is_open() ? Reentry::epoch : Reentry::nothing;
+}
+
+void WorkUnderWay::enter_epoch() {
+  const bool in_group = core_.progress.position.micro_batches > 0;
+  remaining_ = in_group ? Reentry::group : Reentry::nothing;
+  in_group ? checkpoints_.put_back_model() : checkpoints_.put_back();
+}
+
+void WorkUnderWay::begin_group() {
+  if (remaining_ == Reentry::group) checkpoints_.load_group_begin();
+  if (!core_.carried.empty()) core_.group.set_carried_at_begin(core_.carried.tensors());
+  const bool may_save = checkpoints_.may_save();
+  if (core_.args.auto_microbatching ||
+      (may_save && (core_.accumulation.steps() > 1 || core_.args.save_on_exception)))
+    core_.group.remember_begin(core_.model, core_.options.generators);
+  if (may_save && core_.args.save_on_exception) begin_ = checkpoints_.group_safe_point();
+}
+
+bool WorkUnderWay::enter_group() {
+  if (!reenters_group()) return false;
+  checkpoints_.put_back();
+  checkpoints_.load_half_done();
+  return true;
+}
+
+void WorkUnderWay::forget_group() {
+  begin_.reset();
+  core_.group.set_carried_at_begin({});
+  if (!reenters_group()) return;
+  checkpoints_.put_back();
+  checkpoints_.load_group_begin();
+  core_.progress.position.micro_batches = 0;
+}
+
+void WorkUnderWay::begin_evaluation() {
+  if (checkpoints_.may_save()) begin_ = checkpoints_.safe_point();
+}
+
+void WorkUnderWay::give_up() {
+  core_.optimizers.zero_grad();
+  core_.return_carried();
+  if (remaining_ != Reentry::group) core_.progress.position.micro_batches = 0;
+  begin_.reset();
+}
+
+void WorkUnderWay::save_after_exception(const std::optional<AnyTrainingCheckpoints::SafePoint>& now) {
+  if (!core_.args.save_on_exception || !core_.progress.phase.has_started() || !may_save()) return;
+  if (core_.updating) {
+    message(core_.args, LogLevel::warning,
+            "no checkpoint is written after this exception: it interrupted an update");
+    return;
+  }
+  if (core_.shard_stage && core_.ranks.world_size() > 1) {
+    message(core_.args, LogLevel::warning,
+            "no checkpoint is written after this exception: the other processes have a part of its state");
+    return;
+  }
+  const auto& begin = begin_ ? begin_ : now;
+  checkpoints_.save_on_the_way_out("exception", begin ? &*begin : nullptr);
+}
+
+void WorkUnderWay::save_after(const Interrupted& interrupted) {
+  if (!may_save() || core_.updating) return;
+  message(core_.args, LogLevel::warning, "{}: writing a checkpoint; a second signal ends at once",
+          interrupted.what());
+  const bool in_group = core_.progress.phase == TrainingPhase{TrainingStage::epochs, EpochPhase::steps};
+  checkpoints_.save_on_the_way_out("interrupted", begin_ && !in_group ? &*begin_ : nullptr);
+}
+
+bool WorkUnderWay::reenters_group() {
+  if (remaining_ != Reentry::group) return false;
+  remaining_ = Reentry::nothing;
+  return true;
+}
+
+bool WorkUnderWay::may_save() const {
+  return checkpoints_.may_save() && core_.progress.phase.stage != TrainingStage::done &&
+         remaining_ == Reentry::nothing;
+}
+
+}  // namespace etude::inline v0

@@ -1,0 +1,137 @@
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "etude/model/exported_program.hpp"
+
+namespace etude::inline v0::detail {
+
+namespace {
+
+/// An operator's argument that says whether it trains.
+struct ModeArgument {
+  std::string_view operation, argument;
+};
+
+constexpr std::array mode_arguments{ModeArgument{"aten::dropout", "train"},
+                                    ModeArgument{"aten::dropout_", "train"},
+                                    ModeArgument{"aten::native_dropout", "train"},
+                                    ModeArgument{"aten::feature_dropout", "train"},
+                                    ModeArgument{"aten::feature_dropout_", "train"},
+                                    ModeArgument{"aten::alpha_dropout", "train"},
+                                    ModeArgument{"aten::alpha_dropout_", "train"},
+                                    ModeArgument{"aten::feature_alpha_dropout", "train"},
+                                    ModeArgument{"aten::feature_alpha_dropout_", "train"},
+                                    ModeArgument{"aten::lstm", "train"},
+                                    ModeArgument{"aten::gru", "train"},
+                                    ModeArgument{"aten::rnn_tanh", "train"},
+                                    ModeArgument{"aten::rnn_relu", "train"},
+                                    ModeArgument{"aten::rrelu", "training"},
+                                    ModeArgument{"aten::rrelu_", "training"},
+                                    ModeArgument{"aten::rrelu_with_noise", "training"},
+                                    ModeArgument{"aten::batch_norm", "training"},
+                                    ModeArgument{"aten::native_batch_norm", "training"},
+                                    ModeArgument{"aten::_native_batch_norm_legit", "training"},
+                                    ModeArgument{"aten::cudnn_batch_norm", "training"},
+                                    ModeArgument{"aten::instance_norm", "use_input_stats"}};
+
+template <class Visit>
+void visit_operations(ExportedGraph& graph, Visit visit) {
+  for (auto& node : graph.nodes) {
+    if (node.operation) visit(node, node.operation->schema().name());
+    for (auto& inner : node.graphs) visit_operations(inner, visit);
+  }
+}
+
+/// A node's argument of that name; null if its operator has none.
+ExportedGraph::Argument* argument_named(ExportedGraph::Node& node, std::string_view name) {
+  const auto& formal = node.operation->schema().arguments();
+  const auto found = std::ranges::find(
+      formal, name, [](const auto& argument) -> const std::string& { return argument.name(); });
+  return found == formal.end() ? nullptr : &node.arguments[static_cast<std::size_t>(found - formal.begin())];
+}
+
+/// Without running statistics, a norm uses those of the batch in both modes.
+bool has_no_running_statistics(ExportedGraph::Node& node) {
+  const auto* mean = argument_named(node, "running_mean");
+  return mean && mean->form == ExportedGraph::Argument::Form::constant;
+}
+
+/// The argument that says whether an operator trains; null if there is none.
+ExportedGraph::Argument* mode_argument(ExportedGraph::Node& node, std::string_view operation) {
+  const auto found = std::ranges::find(mode_arguments, operation, &ModeArgument::operation);
+  if (found == mode_arguments.end() || has_no_running_statistics(node)) return nullptr;
+  auto* argument = argument_named(node, found->argument);
+  return argument && argument->form == ExportedGraph::Argument::Form::constant && argument->constant.isBool()
+             ? argument
+             : nullptr;
+}
+
+/// Batch norms count their batches in training only.
+void stop_counters_in_evaluation(ExportedProgram& program) {
+  std::set<ExportedGraph::Slot> counters;
+  for (const auto& state : program.states)
+    if (state.name.ends_with("num_batches_tracked")) counters.insert(program.graph.inputs[state.index]);
+  for (auto& node : program.graph.nodes) {
+    if (!node.operation || node.operation->schema().name() != "aten::add_") continue;
+    const auto& uses = node.arguments.front().uses;
+    auto* factor = argument_named(node, "alpha");
+    if (factor && !uses.empty() && counters.contains(uses.front().slot)) factor->in_evaluation_mode = 0;
+  }
+}
+
+/// The operator that changes a buffer where nothing says that it does so in training only; empty if there is
+/// none.
+std::string writer_of_buffers(ExportedProgram& program) {
+  std::set<ExportedGraph::Slot> buffers;
+  for (const auto& state : program.states)
+    if (state.kind == ExportedState::Kind::buffer && !state.name.ends_with("num_batches_tracked"))
+      buffers.insert(program.graph.inputs[state.index]);
+  MemoryOwners owners(program.graph.slots);
+  std::string writer;
+  for (auto& node : program.graph.nodes) {
+    owners.add(node);
+    const bool follows_mode = node.operation && mode_argument(node, node.operation->schema().name());
+    if (!follows_mode)
+      owners.visit_written(node, [&](ExportedGraph::Slot owner) {
+        if (buffers.contains(owner)) writer = node.operation ? node.operation->schema().name() : node.name;
+      });
+  }
+  return writer;
+}
+
+}  // namespace
+
+void follow_mode(ExportedProgram& program) {
+  bool trains = false, evaluates = false;
+  visit_operations(program.graph, [&](auto& node, const std::string& operation) {
+    if (const auto* argument = mode_argument(node, operation))
+      (argument->constant.toBool() ? trains : evaluates) = true;
+    const auto* dropout = argument_named(node, "dropout_p");
+    if (dropout && dropout->constant.isDouble() && dropout->constant.toDouble() > 0) trains = true;
+  });
+  const bool was_evaluating = evaluates && !trains;
+  stop_counters_in_evaluation(program);
+  visit_operations(program.graph, [&](auto& node, const std::string& operation) {
+    if (auto* argument = mode_argument(node, operation)) {
+      if (was_evaluating) argument->constant = true;
+      argument->in_evaluation_mode = false;
+    } else if (auto* dropout = argument_named(node, "dropout_p"); dropout && dropout->constant.isDouble()) {
+      dropout->in_evaluation_mode = 0.0;
+      if (was_evaluating && program.no_training.empty()) program.no_training = operation;
+    } else if (operation == "aten::_native_batch_norm_legit_no_training" ||
+               operation == "aten::_batch_norm_no_update") {
+      program.no_training = operation;
+    } else if (operation == "aten::_native_batch_norm_legit_functional" ||
+               operation.starts_with("aten::_batch_norm_with_update") ||
+               node.operation->hasTag(at::Tag::nondeterministic_seeded)) {
+      program.no_evaluation = operation;
+    }
+  });
+  if (const auto writer = writer_of_buffers(program); !writer.empty()) program.no_evaluation = writer;
+}
+
+}  // namespace etude::inline v0::detail

@@ -1,0 +1,254 @@
+#include "etude/model/exported_module.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "etude/base/error.hpp"
+#include "etude/io/entry_name.hpp"
+#include "etude/libtorch/torch_error.hpp"
+#include "etude/model/exported_program.hpp"
+
+namespace etude::inline v0 {
+namespace detail {
+
+namespace {
+
+/// Hugging Face's names of inputs that only the loss needs.
+bool is_label(std::string_view name) {
+  return name.find("label") != name.npos || name == "target" || name == "targets" ||
+         name == "start_positions" || name == "end_positions";
+}
+
+std::string class_of(const ExportedProgram& program, const std::string& path) {
+  const auto found = program.classes.find(path);
+  return found == program.classes.end() ? "ExportedModule" : found->second;
+}
+
+/// Children are made by the dots of a state's name; its last part is returned.
+std::pair<torch::nn::Module*, std::string> place_in(torch::nn::Module& root, const ExportedProgram& program,
+                                                    const std::string& name) {
+  auto* module = &root;
+  std::size_t begin = 0;
+  for (auto dot = name.find('.'); dot != name.npos; dot = name.find('.', begin)) {
+    const auto part = name.substr(begin, dot - begin);
+    const auto children = module->named_children();
+    const auto* child = children.find(part);
+    module = child
+                 ? child->get()
+                 : module
+                       ->register_module(
+                           part, std::make_shared<torch::nn::Module>(class_of(program, name.substr(0, dot))))
+                       .get();
+    begin = dot + 1;
+  }
+  return {module, name.substr(begin)};
+}
+
+}  // namespace
+
+}  // namespace detail
+
+ExportedModuleImpl::ExportedModuleImpl(Content content)
+    : torch::nn::Module(detail::class_of(content.training, "")),
+      file_(std::move(content.name)),
+      files_(std::move(content.files)),
+      loss_items_(content.loss_items),
+      tensors_(std::move(content.tensors)) {
+  register_state(content.training);
+  if (content.evaluation) register_state(*content.evaluation);
+  training_ = bound(std::move(content.training));
+  if (content.evaluation) evaluation_ = std::make_unique<Bound>(bound(std::move(*content.evaluation)));
+  convert(torch::kCPU, {}, false);  // also the graphs, if they were exported on another device
+}
+
+torch::Tensor ExportedModuleImpl::tensor_of(const detail::ExportedProgram& program,
+                                            const detail::ExportedState& state) const {
+  const auto& tensors = state.kind == detail::ExportedState::Kind::constant ? program.constants : tensors_;
+  const auto found = tensors.find(state.name);
+  if (found == tensors.end())
+    throw CheckpointError(fmt::format("{}: it has no tensor '{}'", file_, detail::printable(state.name)));
+  return found->second;
+}
+
+void ExportedModuleImpl::register_state(const detail::ExportedProgram& program) {
+  using Kind = detail::ExportedState::Kind;
+  std::set<std::string> known;
+  for (const auto& item : named_parameters()) known.insert(item.key());
+  for (const auto& item : named_buffers()) known.insert(item.key());
+  for (const auto& state : program.states) {
+    const auto tensor = tensor_of(program, state);
+    if (state.kind == Kind::constant || !state.is_persistent) {
+      constants_.push_back(tensor);
+      continue;
+    }
+    if (!known.insert(state.name).second) continue;
+    constexpr std::ptrdiff_t deepest = 64;  // modules are visited recursively
+    if (state.name.empty() || state.name.front() == '.' || state.name.back() == '.' ||
+        state.name.find("..") != std::string::npos || std::ranges::count(state.name, '.') > deepest)
+      throw CheckpointError(fmt::format("{}: '{}' isn't a valid name of a parameter or buffer", file_,
+                                        detail::printable(state.name)));
+    const auto [module, name] = detail::place_in(*this, program, state.name);
+    const bool trains = state.requires_grad && (tensor.is_floating_point() || tensor.is_complex());
+    if (state.kind == Kind::parameter)
+      module->register_parameter(name, trains ? tensor.requires_grad_() : tensor, trains);
+    else
+      module->register_buffer(name, tensor);
+  }
+}
+
+ExportedModuleImpl::Bound ExportedModuleImpl::bound(detail::ExportedProgram program) const {
+  Bound result{std::move(program), {}, {}, {}};
+  for (const auto& state : result.program.states)
+    result.tensors.emplace_back(state.index, tensor_of(result.program, state));
+  for (const auto& [output, name] : result.program.mutations)
+    result.mutated.emplace_back(output,
+                                tensor_of(result.program, {detail::ExportedState::Kind::buffer, name}));
+  return result;
+}
+
+std::vector<std::string> ExportedModuleImpl::input_names() const {
+  std::vector<std::string> names;
+  for (const auto& input : training_.program.inputs) names.push_back(input.name);
+  return names;
+}
+
+std::vector<torch::Tensor> ExportedModuleImpl::ordered(const detail::ExportedProgram& program,
+                                                       const Tensors& inputs) const {
+  std::vector<torch::Tensor> result(program.inputs.size());
+  const auto& names = inputs.names();
+  const auto no_labels = [](const auto& input) { return !detail::is_label(input.name); };
+  if (names.empty()) {
+    if (inputs.size() == result.size()) {
+      std::ranges::copy(inputs, result.begin());
+      return result;
+    }
+    const auto first = std::ranges::find_if(program.inputs, no_labels);
+    if (inputs.size() == 1 && std::ranges::count_if(program.inputs, no_labels) == 1) {
+      result[static_cast<std::size_t>(first - program.inputs.begin())] = inputs[0];
+      return result;
+    }
+    throw DataError(
+        fmt::format("{} takes {}, but the batch has {} without names: name the fields of the examples",
+                    name(), fmt::join(input_names(), ", "),
+                    inputs.size() == 1 ? "one tensor" : fmt::format("{} tensors", inputs.size())));
+  }
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto found = std::ranges::find(program.inputs, names[i], &detail::ExportedInput::name);
+    if (found == program.inputs.end())
+      throw DataError(
+          fmt::format("{} has no input '{}': it takes {}", name(), names[i], fmt::join(input_names(), ", ")));
+    result[static_cast<std::size_t>(found - program.inputs.begin())] = inputs[i];
+  }
+  return result;
+}
+
+const detail::ExportedGraph& ExportedModuleImpl::graph_for(Bound& bound,
+                                                           const std::vector<torch::Tensor>& given) {
+  const auto& program = bound.program;
+  if (std::ranges::all_of(given, [](const auto& tensor) { return tensor.defined(); })) return program.graph;
+  std::vector<bool> absent(program.graph.inputs.size());
+  for (std::size_t i = 0; i < given.size(); ++i) absent[program.inputs[i].index] = !given[i].defined();
+  const auto found = bound.partial.find(absent);
+  if (found != bound.partial.end()) return found->second;
+  return bound.partial.emplace(absent, program.graph.pruned(absent)).first->second;
+}
+
+void ExportedModuleImpl::refuse_mode(const std::string& operation, std::string_view mode) const {
+  throw Error(
+      fmt::format("{} was exported in one mode, and its {} can't be switched to {} mode: export both modes "
+                  "into one file, as tools/export.py does",
+                  name(), operation, mode));
+}
+
+Tensors ExportedModuleImpl::forward(const Tensors& inputs) {
+  auto& bound = !is_training() && evaluation_ ? *evaluation_ : training_;
+  auto& program = bound.program;
+  if (!evaluation_ && is_training() && !program.no_training.empty())
+    refuse_mode(program.no_training, "training");
+  if (!evaluation_ && !is_training() && !program.no_evaluation.empty())
+    refuse_mode(program.no_evaluation, "evaluation");
+  const auto given = ordered(program, inputs);
+  const detail::ExportedGraph* graph = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::vector<std::int64_t>> sizes;
+    for (const auto& tensor : given) {
+      sizes.push_back(tensor.defined() ? tensor.sizes().vec() : std::vector<std::int64_t>{-1});
+      if (tensor.defined()) sizes.back().push_back(static_cast<std::int64_t>(tensor.scalar_type()));
+    }
+    if (sizes != bound.checked) {
+      program.check_inputs(given);
+      bound.checked = std::move(sizes);
+    }
+    graph = &graph_for(bound, given);
+  }
+  std::vector<c10::IValue> values(graph->inputs.size());
+  for (const auto& [index, tensor] : bound.tensors) values[index] = tensor;
+  for (std::size_t i = 0; i < given.size(); ++i)
+    if (given[i].defined()) values[program.inputs[i].index] = given[i];
+  auto results = graph->run(std::move(values), is_training());
+
+  const torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < bound.mutated.size(); ++i) {
+    const auto& mutated = bound.mutated[i];
+    const auto& result = results[mutated.first];
+    if (!result.isTensor()) continue;
+    with_place([&] { mutated.second.copy_(result.toTensor()); },
+               [&] { return fmt::format("buffer {}", program.mutations[i].second); });
+  }
+  std::vector<torch::Tensor> outputs;
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < program.outputs.size(); ++i) {
+    auto& value = results[program.outputs[i]];
+    if (!value.isTensor()) continue;
+    outputs.push_back(std::move(value).toTensor());
+    if (!program.output_names.empty()) names.push_back(program.output_names[i]);
+  }
+  if (outputs.empty()) {
+    std::vector<std::string> missing;
+    for (std::size_t i = 0; i < given.size(); ++i)
+      if (!given[i].defined()) missing.push_back(program.inputs[i].name);
+    throw DataError(
+        fmt::format("{} can't compute any output: the batch has no {}", name(), fmt::join(missing, ", ")));
+  }
+  return {std::move(outputs), std::move(names)};
+}
+
+void ExportedModuleImpl::convert(std::optional<torch::Device> device, std::optional<torch::Dtype> dtype,
+                                 bool non_blocking) {
+  const torch::NoGradGuard no_grad;
+  const auto one = [&](const torch::Tensor& tensor) {
+    const auto type = dtype && tensor.is_floating_point() ? *dtype : tensor.scalar_type();
+    tensor.set_data(tensor.to(device.value_or(tensor.device()), type, non_blocking));
+  };
+  for (const auto& tensors : {parameters(), buffers(), constants_})
+    for (const auto& tensor : tensors) one(tensor);
+  if (!device) return;
+  for (auto* bound : {&training_, evaluation_.get()}) {
+    if (!bound) continue;
+    bound->program.graph.to(*device);
+    bound->partial.clear();
+  }
+}
+
+void ExportedModuleImpl::to(torch::Device device, torch::Dtype dtype, bool non_blocking) {
+  convert(device, dtype, non_blocking);
+}
+
+void ExportedModuleImpl::to(torch::Dtype dtype, bool non_blocking) { convert({}, dtype, non_blocking); }
+
+void ExportedModuleImpl::to(torch::Device device, bool non_blocking) { convert(device, {}, non_blocking); }
+
+}  // namespace etude::inline v0

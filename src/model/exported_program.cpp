@@ -1,0 +1,352 @@
+#include "etude/model/exported_program.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <regex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "etude/base/error.hpp"
+#include "etude/io/entry_name.hpp"
+#include "etude/model/exported_graph_reader.hpp"
+#include "etude/model/exported_simplification.hpp"
+#include "etude/reflect/json_parser.hpp"
+
+namespace etude::inline v0::detail {
+
+namespace {
+
+void check_version(const ExportedJson& program, std::string_view where) {
+  const auto& version = exported_member(program, "schema_version", where);
+  const auto major = exported_integer(exported_member(version, "major", where), where);
+  const auto minor = exported_integer(exported_member(version, "minor", where), where);
+  if (major != 8 || minor < 8)
+    throw exported_fault(where, "schema_version is {}.{}: must be 8.8 (torch 2.8) or a later 8", major,
+                         minor);
+}
+
+/// The names of a Python structure's leaves.
+class LeafNames {
+ public:
+  LeafNames(const ExportedJson& spec, const ExportedJson& named_tuples, std::string_view where)
+      : named_tuples_(named_tuples), where_(where) {
+    add(spec, "", 0);
+  }
+
+  std::vector<std::string> names;
+  bool are_named = false;  ///< whether the outermost structure has names
+
+ private:
+  void add(const ExportedJson& spec, const std::string& prefix, int depth) {
+    if (depth > 32) throw exported_fault(where_, "its structure lies more than 32 deep");
+    if (prefix.size() > 1000) throw exported_fault(where_, "an output's name has more than 1000 bytes");
+    if (exported_member(spec, "type", where_).is_null()) return names.push_back(prefix);
+    const auto& children = exported_list(exported_member(spec, "children_spec", where_), where_);
+    const auto keys = keys_of(spec, children.size());
+    if (depth == 0) are_named = !keys.empty();
+    for (std::size_t i = 0; i < children.size(); ++i) {
+      const auto name = keys.empty() ? std::to_string(i) : keys[i];
+      add(children[i], prefix.empty() ? name : prefix + "." + name, depth + 1);
+    }
+  }
+
+  std::vector<std::string> keys_of(const ExportedJson& spec, std::size_t count) const {
+    const auto& context = exported_member(spec, "context", where_);
+    if (!context.is_string()) return {};
+    const auto& text = context.get_ref<const std::string&>();
+    if (named_tuples_.is_object())  // the context of a named tuple is its name
+      if (const auto found = named_tuples_.find(text); found != named_tuples_.end())
+        return strings_of(exported_member(*found, "field_names", where_), count);
+    try {
+      return strings_of(parse_json(text), count);
+    } catch (const ArgumentError&) {
+      return {};  // a structure of another kind
+    }
+  }
+
+  /// Empty if it isn't a list of so many strings.
+  static std::vector<std::string> strings_of(const ExportedJson& list, std::size_t count) {
+    std::vector<std::string> result;
+    if (!list.is_array() || list.size() != count) return {};
+    for (const auto& each : list) {
+      if (!each.is_string()) return {};
+      result.push_back(each.get<std::string>());
+    }
+    return result;
+  }
+
+  const ExportedJson& named_tuples_;
+  std::string_view where_;
+};
+
+/// Reads the parts of a program around its graph.
+class ProgramReader {
+ public:
+  ProgramReader(const ExportedJson& json, std::string_view where)
+      : where_(where),
+        json_(json),
+        module_(exported_member(json, "graph_module", where)),
+        graph_(exported_member(module_, "graph", where)) {
+    const auto& values = exported_member(graph_, "tensor_values", where);
+    if (!values.is_object()) throw exported_fault(where, "tensor_values isn't an object");
+    for (const auto& [name, value] : values.items()) values_.emplace(name, &value);
+  }
+
+  ExportedProgram read() {
+    const auto& signature = exported_member(module_, "signature", where_);
+    const auto& inputs = exported_list(exported_member(signature, "input_specs", where_), where_);
+    program_.graph = read_graph(graph_, device_of(inputs), where_);
+    simplify(program_.graph);
+    read_classes();
+    if (inputs.size() != program_.graph.inputs.size())
+      throw exported_fault(where_, "input_specs and the inputs of the graph differ in number");
+    const auto& graph_inputs = exported_member(graph_, "inputs", where_);
+    for (std::size_t i = 0; i < inputs.size(); ++i) add_input(inputs[i], graph_inputs[i], i);
+    const auto& outputs = exported_list(exported_member(signature, "output_specs", where_), where_);
+    if (outputs.size() != program_.graph.outputs.size())
+      throw exported_fault(where_, "output_specs and the outputs of the graph differ in number");
+    const auto names = output_names();
+    bool are_named = names.are_named;
+    std::size_t leaf = 0;
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      const auto [kind, spec] = exported_union(outputs[i], where_);
+      const auto& argument = exported_member(spec, "arg", where_);
+      if (kind == "buffer_mutation") {
+        program_.mutations.emplace_back(i,
+                                        exported_text(exported_member(spec, "buffer_name", where_), where_));
+      } else if (kind == "user_output" || kind == "loss_output") {
+        const auto this_leaf = leaf++;
+        if (!is_tensor(argument)) continue;
+        program_.outputs.push_back(i);
+        if (this_leaf < names.names.size())
+          program_.output_names.push_back(names.names[this_leaf]);
+        else
+          are_named = false;
+      } else {
+        throw exported_fault(where_, "an output is a {}, which isn't supported", printable(kind));
+      }
+    }
+    if (!are_named) program_.output_names.clear();
+    if (program_.outputs.empty()) throw exported_fault(where_, "the model has no output");
+    read_guards();
+    return std::move(program_);
+  }
+
+ private:
+  static bool is_tensor(const ExportedJson& argument) {
+    return argument.is_object() && argument.size() == 1 && argument.begin().key() == "as_tensor";
+  }
+
+  const ExportedJson& meta_of(const std::string& name) const {
+    const auto found = values_.find(name);
+    if (found == values_.end()) throw exported_fault(where_, "tensor_values has no '{}'", printable(name));
+    return *found->second;
+  }
+
+  /// The model is on the device of its first parameter or buffer.
+  torch::Device device_of(const ExportedJson& inputs) const {
+    for (const auto& input : inputs) {
+      const auto [kind, spec] = exported_union(input, where_);
+      if (kind != "parameter" && kind != "buffer") continue;
+      const auto name =
+          exported_text(exported_member(exported_member(spec, "arg", where_), "name", where_), where_);
+      return exported_device(exported_member(meta_of(name), "device", where_), where_);
+    }
+    return torch::kCPU;
+  }
+
+  /// The nodes say in which modules they were called: "key,path,package.Class;" and so on, the outermost
+  /// first.
+  void read_classes() {
+    for (const auto& node : exported_member(graph_, "nodes", where_)) {
+      if (!node.contains("metadata") || !node["metadata"].is_object() ||
+          !node["metadata"].contains("nn_module_stack"))
+        continue;
+      const auto& text = exported_text(node["metadata"]["nn_module_stack"], where_);
+      std::string_view stack = text;
+      while (!stack.empty()) {
+        const auto module = stack.substr(0, stack.find(';'));
+        stack.remove_prefix(std::min(module.size() + 1, stack.size()));
+        const auto key_end = module.find(','), path_end = module.rfind(',');
+        if (!module.starts_with("L__self__") || key_end == path_end) continue;
+        program_.classes.emplace(module.substr(key_end + 1, path_end - key_end - 1),
+                                 printable(module.substr(module.find_last_of(",.") + 1)));
+      }
+    }
+  }
+
+  void add_input(const ExportedJson& input, const ExportedJson& graph_input, std::size_t index) {
+    using Kind = ExportedState::Kind;
+    const auto [kind, spec] = exported_union(input, where_);
+    const auto check_name = [&](const std::string& name) {
+      if (name.empty() || !is_tensor(graph_input) || exported_name(graph_input, where_) != name)
+        throw exported_fault(where_, "'{}' isn't the tensor in its place of the graph's inputs",
+                             printable(name));
+    };
+    const auto add_state = [&, &given = spec](Kind which, std::string_view name_of, bool is_persistent) {
+      const auto name = exported_text(exported_member(given, name_of, where_), where_);
+      const auto value =
+          exported_text(exported_member(exported_member(given, "arg", where_), "name", where_), where_);
+      check_name(value);
+      const auto& requires_grad = exported_member(meta_of(value), "requires_grad", where_);
+      program_.states.push_back({which, name, index, requires_grad == true, is_persistent});
+    };
+    if (kind == "parameter") return add_state(Kind::parameter, "parameter_name", true);
+    if (kind == "buffer")
+      return add_state(Kind::buffer, "buffer_name", exported_member(spec, "persistent", where_) == true);
+    if (kind == "tensor_constant") return add_state(Kind::constant, "tensor_constant_name", false);
+    if (kind == "constant_input") return;
+    if (kind != "user_input")
+      throw exported_fault(where_, "an input is a {}, which isn't supported", printable(kind));
+    const auto& argument = exported_member(spec, "arg", where_);
+    if (is_tensor(argument)) {
+      check_name(exported_name(argument, where_));
+      return add_user_input(exported_name(argument, where_), index);
+    }
+    if (!exported_name(argument, where_).empty())
+      throw exported_fault(where_, "its input '{}' is a number that varies: it must be a tensor",
+                           printable(exported_name(argument, where_)));
+  }
+
+  void add_user_input(const std::string& name, std::size_t index) {
+    const auto& meta = meta_of(name);
+    const auto where = fmt::format("{}: input '{}'", where_, printable(name));
+    ExportedInput input{name, index, exported_dtype(exported_member(meta, "dtype", where), where)};
+    for (const auto& size : exported_list(exported_member(meta, "sizes", where), where)) {
+      const auto [kind, value] = exported_union(size, where);
+      input.sizes.push_back(
+          kind == "as_int"
+              ? ExportedSize{.fixed = exported_integer(value, where)}
+              : symbolic(exported_text(exported_member(value, "expr_str", where), where), where));
+    }
+    program_.inputs.push_back(std::move(input));
+  }
+
+  ExportedSize symbolic(const std::string& expression, std::string_view where) const {
+    static const std::regex symbol(R"(^Symbol\('(\w+)'[^()]*\)$)");
+    std::smatch match;
+    ExportedSize size;
+    if (expression.size() > 200 || !std::regex_match(expression, match, symbol)) return size;
+    size.symbol = match[1];
+    const auto& ranges = exported_member(json_, "range_constraints", where_);
+    if (const auto range = ranges.find(size.symbol); range != ranges.end()) {
+      const auto& least = exported_member(*range, "min_val", where);
+      const auto& most = exported_member(*range, "max_val", where);
+      // Export assumes sizes of 2 and more, and takes 0 and 1 all the same.
+      if (!least.is_null() && exported_integer(least, where) > 2) size.least = exported_integer(least, where);
+      if (!most.is_null()) size.most = exported_integer(most, where);
+    }
+    return size;
+  }
+
+  /// Sizes that the file says are equal, though their symbols differ.
+  void read_guards() {
+    const auto guards = json_.find("guards_code");
+    if (guards == json_.end() || !guards->is_array()) return;
+    static const std::regex equal(R"(^L\['(\w+)'\]\.size\(\)\[(\d)\] == L\['(\w+)'\]\.size\(\)\[(\d)\]$)");
+    for (const auto& guard : *guards) {
+      std::smatch match;
+      if (!guard.is_string() || guard.get_ref<const std::string&>().size() > 300) continue;
+      if (std::regex_match(guard.get_ref<const std::string&>(), match, equal))
+        program_.equal_sizes.emplace_back(fmt::format("{} {}", match[1].str(), match[2].str()),
+                                          fmt::format("{} {}", match[3].str(), match[4].str()));
+    }
+  }
+
+  LeafNames output_names() const {
+    static const ExportedJson none = ExportedJson::object();
+    const auto fields = module_.find("treespec_namedtuple_fields");
+    const auto& named_tuples = fields == module_.end() ? none : *fields;
+    for (const auto& entry : exported_list(exported_member(module_, "module_call_graph", where_), where_)) {
+      if (exported_member(entry, "fqn", where_) != "") continue;
+      const auto& signature = exported_member(entry, "signature", where_);
+      if (signature.is_null()) break;
+      spec_ = exported_json(exported_text(exported_member(signature, "out_spec", where_), where_), where_);
+      if (!spec_.is_array() || spec_.size() != 2 || spec_[0] != 1)
+        throw exported_fault(where_, "out_spec isn't of version 1");
+      return LeafNames(spec_[1], named_tuples, where_);
+    }
+    static const ExportedJson leaf = {{"type", nullptr}};
+    return LeafNames(leaf, none, where_);
+  }
+
+  std::string_view where_;
+  const ExportedJson& json_;
+  const ExportedJson& module_;
+  const ExportedJson& graph_;
+  mutable ExportedJson spec_;
+  std::unordered_map<std::string, const ExportedJson*> values_;
+  ExportedProgram program_;
+};
+
+}  // namespace
+
+ExportedProgram read_program(std::string_view json, std::string_view where) {
+  const auto program = exported_json(json, where);
+  check_version(program, where);
+  return ProgramReader(program, where).read();
+}
+
+namespace {
+
+/// "[batch, 16]": fixed sizes, and symbols where any size goes.
+std::string expected_sizes(const ExportedInput& input) {
+  std::vector<std::string> sizes;
+  for (const auto& size : input.sizes) sizes.push_back(size.fixed >= 0 ? std::to_string(size.fixed) : "any");
+  return fmt::format("{} [{}]", dtype_name(input.dtype), fmt::join(sizes, ", "));
+}
+
+}  // namespace
+
+void ExportedProgram::check_inputs(const std::vector<torch::Tensor>& given) const {
+  std::map<std::string, std::pair<std::int64_t, std::string>> symbols;
+  std::map<std::string, std::int64_t> by_place;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const auto& [name, index, dtype, sizes] = inputs[i];
+    const auto& tensor = given[i];
+    if (!tensor.defined()) continue;
+    const auto wrong = [&, &input = name](std::string_view advice) {
+      return DataError(fmt::format("{} is {}: must be {}, as when the model was exported{}", input,
+                                   describe(tensor), expected_sizes(inputs[i]), advice));
+    };
+    if (tensor.is_floating_point() != c10::isFloatingType(dtype)) throw wrong("");
+    if (static_cast<std::size_t>(tensor.dim()) != sizes.size()) throw wrong("");
+    for (std::size_t d = 0; d < sizes.size(); ++d) {
+      const auto size = tensor.size(static_cast<std::int64_t>(d));
+      by_place[fmt::format("{} {}", name, d)] = size;
+      if (sizes[d].fixed >= 0 && size != sizes[d].fixed)
+        throw wrong(fmt::format("; to take other sizes in dimension {}, export it with a dynamic one", d));
+      if (size < sizes[d].least || size > sizes[d].most.value_or(size))
+        throw DataError(
+            fmt::format("{} is {}: dimension {} must be at least {}{}, as when the model was exported", name,
+                        describe(tensor), d, sizes[d].least,
+                        sizes[d].most ? fmt::format(" and at most {}", *sizes[d].most) : ""));
+      if (sizes[d].symbol.empty()) continue;
+      const auto place = fmt::format("dimension {} of {}", d, name);
+      const auto [known, is_new] = symbols.emplace(sizes[d].symbol, std::pair(size, place));
+      if (!is_new && known->second.first != size)
+        throw DataError(fmt::format("{} is {}, but {} is {}: they must be equal", place, size,
+                                    known->second.second, known->second.first));
+    }
+  }
+  for (const auto& [a, b] : equal_sizes) {
+    const auto first = by_place.find(a), second = by_place.find(b);
+    if (first != by_place.end() && second != by_place.end() && first->second != second->second)
+      throw DataError(
+          fmt::format("dimension {} of {} is {}, but dimension {} of {} is {}: they must be equal",
+                      a.substr(a.rfind(' ') + 1), a.substr(0, a.rfind(' ')), first->second,
+                      b.substr(b.rfind(' ') + 1), b.substr(0, b.rfind(' ')), second->second));
+  }
+}
+
+}  // namespace etude::inline v0::detail

@@ -1,0 +1,187 @@
+#include "etude/optim/create.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "etude/base/error.hpp"
+#include "etude/optim/adafactor.hpp"
+#include "etude/optim/adagrad.hpp"
+#include "etude/optim/adam.hpp"
+#include "etude/optim/adamw_8bit.hpp"
+#include "etude/optim/lbfgs.hpp"
+#include "etude/optim/lion.hpp"
+#include "etude/optim/lr_scheduler.hpp"
+#include "etude/optim/metric_schedules.hpp"
+#include "etude/optim/parameter_groups.hpp"
+#include "etude/optim/parameter_rules.hpp"
+#include "etude/optim/read_options.hpp"
+#include "etude/optim/rmsprop.hpp"
+#include "etude/optim/schedule_options.hpp"
+#include "etude/optim/schedules.hpp"
+#include "etude/optim/sgd.hpp"
+#include "etude/optim/sparse_adam.hpp"
+#include "etude/reflect/key_values.hpp"
+#include "etude/training_arguments.hpp"
+
+namespace etude::inline v0 {
+namespace detail {
+
+namespace {
+
+/// Makes the groups with these options as their defaults.
+using GroupsOf = std::function<std::vector<ParameterGroup>(double lr, double weight_decay)>;
+
+/// The options from `args`: first the fields that all optimizers share, then `optim_args`.
+template <typename Options>
+Options optimizer_options(const TrainingArguments& args, Options options = {}) {
+  options.lr = args.learning_rate;
+  if constexpr (requires { options.weight_decay; }) options.weight_decay = args.weight_decay;
+  if constexpr (requires { options.beta2; }) {
+    options.beta1 = args.adam_beta1;
+    options.beta2 = args.adam_beta2;
+  }
+  if constexpr (requires {
+                  options.beta2;
+                  options.eps;
+                })
+    options.eps = args.adam_epsilon;
+  if constexpr (requires { options.rounding; }) options.seed = args.seed;
+  const std::string where = fmt::format("optim_args of {}", args.optim);
+  try {
+    read_options(parse_key_values(args.optim_args), options, where);
+  } catch (const ArgumentError& error) {
+    const std::string_view what = error.what();
+    throw ArgumentError(what.starts_with(where) ? std::string(what) : fmt::format("{}: {}", where, what));
+  }
+  return options;
+}
+
+}  // namespace
+
+template <typename Optimizer, typename Options>
+std::unique_ptr<Optimizer> create(const TrainingArguments& args, const GroupsOf& groups_of,
+                                  Options defaults) {
+  const Options options = optimizer_options(args, defaults);
+  double weight_decay = args.weight_decay;
+  if constexpr (requires { options.weight_decay; }) weight_decay = options.weight_decay;
+  return std::make_unique<Optimizer>(groups_of(options.lr, weight_decay), options);
+}
+
+namespace {
+
+std::unique_ptr<Optimizer> create_any(const TrainingArguments& args, const GroupsOf& groups) {
+  switch (args.optim) {
+    case OptimizerNames::adamw_torch:
+      return create<AdamW>(args, groups, AdamWOptions{.fused = false});
+    case OptimizerNames::adamw_torch_fused:
+      return create<AdamW>(args, groups, AdamWOptions{});
+    case OptimizerNames::adamw_8bit:
+      return create<AdamW8bit>(args, groups, AdamW8bitOptions{});
+    case OptimizerNames::adam:
+      return create<Adam>(args, groups, AdamOptions{});
+    case OptimizerNames::sgd:
+      return create<SGD>(args, groups, SGDOptions{});
+    case OptimizerNames::adagrad:
+      return create<Adagrad>(args, groups, AdagradOptions{});
+    case OptimizerNames::sparse_adam:
+      return create<SparseAdam>(args, groups, SparseAdamOptions{});
+    case OptimizerNames::rmsprop:
+      return create<RMSprop>(args, groups, RMSpropOptions{});
+    case OptimizerNames::lbfgs:
+      return create<LBFGS>(args, groups, LBFGSOptions{});
+    case OptimizerNames::adafactor:
+      return create<Adafactor>(args, groups, AdafactorOptions{});
+    case OptimizerNames::lion:
+      return create<Lion>(args, groups, LionOptions{});
+  }
+  throw ArgumentError(fmt::format("optim is {}: must be one of {}", static_cast<int>(args.optim),
+                                  fmt::join(enum_names<OptimizerNames>, ", ")));
+}
+
+}  // namespace
+
+}  // namespace detail
+
+std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args,
+                                          const std::vector<ParameterGroup>& groups) {
+  return detail::create_any(args, [&](double, double) { return groups; });
+}
+
+namespace detail {
+
+ParameterRules follow_freezing_rules(const TrainingArguments& args, const NamedTensors& parameters,
+                                     ParameterRules rules) {
+  std::ranges::move(read_parameter_rules(args.parameter_groups, "parameter_groups"),
+                    std::back_inserter(rules));
+  check_parameter_rules(rules, parameters);
+  freeze_by_rules(rules, parameters);
+  return rules;
+}
+
+namespace {
+
+/// `split(weight_decay)` makes the groups that the arguments and rules then divide.
+template <class Split>
+std::unique_ptr<Optimizer> create_divided(const TrainingArguments& args, const NamedTensors& parameters,
+                                          const ParameterRules& given, const ChosenNames& chosen,
+                                          Split split) {
+  const ParameterRules rules = follow_freezing_rules(args, parameters, given);
+  return create_any(args, [&](double lr, double weight_decay) {
+    auto groups = split(weight_decay);
+    if (chosen) {
+      for (auto& group : groups)
+        std::erase_if(group.parameters, [&](const auto& named) { return !chosen(named.first); });
+      std::erase_if(groups, [](const auto& group) { return group.parameters.empty(); });
+    }
+    if (const auto decay = args.layerwise_learning_rate_decay; decay != 1)
+      groups = with_layerwise_decay(std::move(groups), parameters, lr, decay);
+    return rules.empty() ? groups : with_rules(std::move(groups), rules, lr);
+  });
+}
+
+}  // namespace
+
+}  // namespace detail
+
+std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args, const NamedTensors& parameters,
+                                          const ParameterRules& rules, const ChosenNames& chosen) {
+  return detail::create_divided(args, parameters, rules, chosen,
+                                [&](double decay) { return parameter_groups(parameters, decay); });
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args, const torch::nn::Module& module,
+                                          const ParameterRules& rules, const ChosenNames& chosen) {
+  return detail::create_divided(args, named_parameters(module), rules, chosen,
+                                [&](double decay) { return parameter_groups(module, decay); });
+}
+
+std::unique_ptr<LRScheduler> make_scheduler(const TrainingArguments& args, Optimizer& optimizer,
+                                            std::int64_t total_steps) {
+  const SchedulerType type = args.lr_scheduler_type;
+  const double initial_lr =
+      optimizer.param_groups().front().initial_lr;  // a user's optimizer may differ from args
+  const nlohmann::json& kwargs = args.lr_scheduler_kwargs;
+  const auto mode = is_greater_better(args) ? MetricMode::max : MetricMode::min;
+  if (type == SchedulerType::reduce_lr_on_plateau) {
+    ReduceLROnPlateau rule(detail::schedule_options(type, kwargs, ReduceLROnPlateauOptions{.mode = mode}));
+    return std::make_unique<MetricLR<ReduceLROnPlateau>>(optimizer, rule);
+  }
+  if (type == SchedulerType::greedy) {
+    GreedyLR rule(detail::schedule_options(type, kwargs, GreedyLROptions{.mode = mode}));
+    return std::make_unique<MetricLR<GreedyLR>>(optimizer, rule);
+  }
+  return std::make_unique<LambdaLR>(
+      optimizer, make_schedule(type, get_warmup_steps(args, total_steps), total_steps, initial_lr, kwargs));
+}
+
+}  // namespace etude::inline v0

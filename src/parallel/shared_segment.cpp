@@ -1,0 +1,85 @@
+#include "etude/parallel/shared_segment.hpp"
+
+#ifdef __linux__
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <random>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "etude/io/descriptor.hpp"
+
+namespace etude::inline v0::detail {
+
+ProcessState process_state(std::int64_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const auto name_end = text.rfind(')');
+  if (name_end == std::string::npos) return {};
+  std::istringstream fields(text.substr(name_end + 1));
+  ProcessState result;
+  std::string skipped;
+  fields >> result.state;
+  for (int i = 0; i < 18; ++i) fields >> skipped;
+  fields >> result.start;
+  return result;
+}
+
+std::string shared_memory_name(std::uint64_t token) { return fmt::format("etude-{:016x}", token); }
+
+std::string error_text(const char* call) {
+  return fmt::format("{} failed: {}", call, std::generic_category().message(errno));
+}
+
+SharedMemoryPart make_shared_memory(Descriptor& file, SharedMemoryOffer& offer, std::size_t bytes) {
+  const auto machine = static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) *
+                       static_cast<std::size_t>(::sysconf(_SC_PAGE_SIZE));
+  if (bytes > machine / 4)  // The system would end processes before it refused.
+    return {.why_not =
+                fmt::format("{} bytes are more than a quarter of the machine's memory, {}", bytes, machine)};
+  std::random_device random;
+  offer.token = (std::uint64_t{random()} << 32) + random();
+  file = Descriptor(::memfd_create(shared_memory_name(offer.token).c_str(), MFD_CLOEXEC));
+  if (!file) return {.why_not = error_text("memfd_create")};
+  const auto size = static_cast<::off_t>(bytes);
+  // Memory that is missing would otherwise raise SIGBUS later.
+  if (uninterrupted([&] { return ::fallocate(file.get(), 0, 0, size); }) != 0)
+    return {.why_not = error_text("fallocate")};
+  auto segment = std::make_unique<SharedSegment>(file.get(), bytes);
+  if (!*segment) return {.why_not = error_text("mmap")};
+  segment->header().token = offer.token;
+  offer.descriptor = file.get();
+  return {.segment = std::move(segment)};
+}
+
+SharedMemoryPart map_shared_memory(const SharedMemoryOffer& offer, std::size_t bytes) {
+  const auto path = fmt::format("/proc/{}/fd/{}", offer.pid, offer.descriptor);
+  std::array<char, 64> target{};
+  const auto length = ::readlink(path.c_str(), target.data(), target.size() - 1);
+  if (length < 0) return {.why_not = error_text(("readlink " + path).c_str())};
+  // Another machine, or another container, may have another process of this number.
+  if (std::string_view(target.data()).find(shared_memory_name(offer.token)) == std::string_view::npos)
+    return {.why_not = fmt::format("{} isn't rank 0's memory: the ranks aren't in one system", path)};
+  const Descriptor file(uninterrupted([&] { return ::open(path.c_str(), O_RDWR | O_CLOEXEC); }));
+  if (!file) return {.why_not = error_text(("open " + path).c_str())};
+  auto segment = std::make_unique<SharedSegment>(file.get(), bytes);
+  if (!*segment) return {.why_not = error_text("mmap")};
+  if (segment->header().token != offer.token)
+    return {.why_not = path + " has other content than rank 0 wrote"};
+  return {.segment = std::move(segment)};
+}
+
+}  // namespace etude::inline v0::detail
+#endif

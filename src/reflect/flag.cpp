@@ -1,0 +1,73 @@
+#include "etude/reflect/flag.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "etude/reflect/json_reader.hpp"
+#include "etude/reflect/words.hpp"
+
+namespace etude::inline v0::detail {
+
+namespace {
+
+/// `text` wrapped into lines of at most `width` characters.
+std::vector<std::string> wrap(std::string_view text, std::size_t width) {
+  std::vector<std::string> lines(1);
+  while (!text.empty()) {
+    const auto word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(word.size() + 1, text.size()));
+    if (!lines.back().empty() && lines.back().size() + 1 + word.size() > width) lines.emplace_back();
+    if (!lines.back().empty()) lines.back() += ' ';
+    lines.back() += word;
+  }
+  return lines;
+}
+
+}  // namespace
+
+std::string help_text(const std::vector<Flag>& flags, std::string_view program) {
+  constexpr std::size_t width = 80, indent = 32;
+  constexpr std::string_view introduction =
+      "Flags are written --learning_rate 1e-3, --learning_rate=1e-3 or --learning-rate 1e-3. A BOOL flag may "
+      "stand alone "
+      "for true, and --no_flag is false; 'none' unsets what is unset by default. A flag counts over the "
+      "--config file, "
+      "and that over the default.";
+  auto out = fmt::format("Usage: {} [--flag value ...]\n\n{}\n\n", program,
+                         fmt::join(wrap(introduction, width), "\n"));
+
+  const auto entry = [&](std::string flag, std::string_view text, const std::string& last) {
+    flag = "  " + flag;
+    if (flag.size() + 2 > indent) out += std::exchange(flag, "") + "\n";
+    auto lines = wrap(text, width - indent);
+    if (!lines.back().empty() && lines.back().size() + 1 + last.size() > width - indent) lines.emplace_back();
+    lines.back() += (lines.back().empty() || last.empty() ? "" : " ") + last;
+    for (const auto& line : lines) out += fmt::format("{:<{}}{}\n", std::exchange(flag, ""), indent, line);
+  };
+  entry("--config FILE", "a JSON file with an object whose keys are flags", "");
+  entry("--help", "this text", "");
+  std::string_view group;
+  for (const auto& flag : flags) {
+    if (flag.group != group) out += fmt::format("\n{}:\n", group = flag.group);
+    const auto choices =
+        flag.choices.empty() ? flag.range : fmt::format("one of {}", fmt::join(flag.choices, ", "));
+    entry(fmt::format("--{} {}", flag.name, flag.is_switch ? "[BOOL]" : flag.placeholder),
+          flag.doc + (flag.doc.empty() || choices.empty() ? "" : "; ") + choices,
+          fmt::format("(default: {})", flag.default_text.empty() ? "\"\"" : flag.default_text));
+  }
+  return out;
+}
+
+#define ETUDE_DETAIL_FLAG(...) \
+  template Flag make_flag(std::string_view, const FieldDoc&, std::string_view, __VA_ARGS__&)
+ETUDE_DETAIL_FOR_COMMON_TYPES(ETUDE_DETAIL_FLAG);
+#undef ETUDE_DETAIL_FLAG
+
+}  // namespace etude::inline v0::detail

@@ -1,0 +1,318 @@
+#include "etude/training_arguments.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "etude/base/counting.hpp"
+#include "etude/base/error.hpp"
+#include "etude/base/utf8.hpp"
+#include "etude/reflect/json.hpp"
+#include "etude/reflect/key_values.hpp"
+#include "etude/reflect/struct.hpp"
+
+namespace etude::inline v0 {
+namespace detail {
+
+namespace {
+
+/// Collects lines such as "field is value: must be ...".
+class FaultList {
+ public:
+  explicit FaultList(std::vector<std::string> lines) : lines_(std::move(lines)) {}
+
+  template <class T>
+  void require(bool good, std::string_view field, const T& value, std::string_view allowed) {
+    if (!good) lines_.push_back(fmt::format("{} is {}: must be {}", field, value, allowed));
+  }
+  void require(bool good, std::string_view line) {
+    if (!good) lines_.emplace_back(line);
+  }
+
+  /// Checks an interval.
+  void interval(std::string_view field, const Interval& value) {
+    require(value.is_valid(), field, value, value.valid_values());
+  }
+
+  std::vector<std::string> lines() && { return std::move(lines_); }
+
+ private:
+  std::vector<std::string> lines_;
+};
+
+bool is_step_count(double value) { return value == std::floor(value) && std::abs(value) < largest_whole; }
+
+void check_lengths(const TrainingArguments& args, FaultList& found) {
+  const bool has_length = args.max_steps > 0 || !(args.num_train_epochs <= 0);
+  found.require(has_length, "num_train_epochs", args.num_train_epochs, "above 0, unless max_steps is given");
+  found.require(args.warmup_steps >= 0 && (args.warmup_steps < 1 || is_step_count(args.warmup_steps)),
+                "warmup_steps", args.warmup_steps,
+                "a whole number of steps >= 0, or a fraction of all steps below 1");
+}
+
+void check_kwargs(const TrainingArguments& args, FaultList& found) {
+  const auto& kwargs = args.lr_scheduler_kwargs;
+  found.require(kwargs.is_object() || kwargs.is_null(), "lr_scheduler_kwargs", kwargs.type_name(),
+                "a JSON object");
+  for (const auto& [name, value] : kwargs.items()) {
+    found.require(!value.is_number_float() || std::isfinite(value.get<double>()),
+                  fmt::format("lr_scheduler_kwargs.{} is not finite: must be a finite number", name));
+  }
+  try {
+    parse_key_values(args.optim_args);
+  } catch (const ArgumentError& error) {
+    found.require(false, fmt::format("optim_args is '{}': must be name=value,name=value, but {}",
+                                     args.optim_args, error.what()));
+  }
+  try {
+    parse_named_key_values(args.parameter_groups);
+  } catch (const ArgumentError& error) {
+    found.require(false, fmt::format("parameter_groups is '{}': must be pattern: name=value, name=value; "
+                                     "pattern: ..., but {}",
+                                     args.parameter_groups, error.what()));
+  }
+}
+
+bool follows_a_metric(SchedulerType type) {
+  return type == SchedulerType::reduce_lr_on_plateau || type == SchedulerType::greedy;
+}
+
+void check_intervals(const TrainingArguments& args, FaultList& found) {
+  // Evaluation steps default to the logging steps, which then must be valid even if nothing is logged at
+  // them.
+  const bool evaluates_by_steps = args.eval_strategy == IntervalStrategy::steps;
+  const bool eval_steps_given = args.eval_steps.value_or(0) != Interval(0);
+  if (args.logging_strategy == IntervalStrategy::steps || (evaluates_by_steps && !eval_steps_given)) {
+    found.interval("logging_steps", args.logging_steps);
+  }
+  if (evaluates_by_steps && eval_steps_given) found.interval("eval_steps", *args.eval_steps);
+  if (args.save_strategy == SaveStrategy::steps) found.interval("save_steps", args.save_steps);
+
+  found.require(
+      !follows_a_metric(args.lr_scheduler_type) || args.eval_strategy != IntervalStrategy::no,
+      fmt::format("lr_scheduler_type is {}: eval_strategy must be steps or epoch, since the schedule follows "
+                  "a metric of the evaluation",
+                  args.lr_scheduler_type));
+  found.require(
+      args.save_strategy != SaveStrategy::best || args.eval_strategy != IntervalStrategy::no,
+      "save_strategy is best: eval_strategy must be steps or epoch, since evaluation finds the best model");
+}
+
+void check_best_model(const TrainingArguments& args, FaultList& found) {
+  const bool looks_for_best = args.load_best_model_at_end || args.save_strategy == SaveStrategy::best;
+  found.require(
+      args.metric_for_best_model || looks_for_best || follows_a_metric(args.lr_scheduler_type) ||
+          !args.greater_is_better,
+      fmt::format("greater_is_better is {}: metric_for_best_model must be given, since it names the metric",
+                  args.greater_is_better.value_or(false)));
+  found.require(
+      !args.load_best_model_at_end || args.eval_strategy != IntervalStrategy::no,
+      "load_best_model_at_end is true: eval_strategy must be steps or epoch, since evaluation finds "
+      "the best model");
+}
+
+void check_trackers(const TrainingArguments& args, FaultList& found) {
+  for (const auto& name : args.report_to)
+    found.require(args.report_to.size() == 1 || (name != "all" && name != "none"),
+                  fmt::format("report_to has '{}' and others: must be alone", name));
+}
+
+void check_workers(const TrainingArguments& args, FaultList& found) {
+  found.require(
+      !args.dataloader_prefetch_factor || args.dataloader_num_workers != 0,
+      fmt::format("dataloader_prefetch_factor is {}: dataloader_num_workers must be at least 1, since the "
+                  "workers prefetch",
+                  args.dataloader_prefetch_factor.value_or(0)));
+}
+
+void check_precision(const TrainingArguments& args, FaultList& found) {
+  found.require(!args.bf16 || !args.fp16, "fp16 is true: must be false, since bf16 is true");
+  found.require(!args.bf16_full_eval || !args.fp16_full_eval,
+                "fp16_full_eval is true: must be false, since bf16_full_eval is true");
+  if (!args.pure_bf16) return;
+  const auto exclude = [&](bool given, std::string_view name) {
+    found.require(!given, fmt::format("{} is true: must be false, since pure_bf16 is true", name));
+  };
+  exclude(args.bf16, "bf16");
+  exclude(args.fp16, "fp16");
+  exclude(args.bf16_full_eval, "bf16_full_eval");
+  exclude(args.fp16_full_eval, "fp16_full_eval");
+  using enum OptimizerNames;
+  static constexpr std::array rounding{adamw_torch, adamw_torch_fused, adam, sgd, lion};
+  found.require(
+      std::ranges::find(rounding, args.optim) != rounding.end(), "optim", args.optim,
+      fmt::format("one of {} with pure_bf16, whose updates others round away", fmt::join(rounding, ", ")));
+}
+
+void check_cuda_graph(const TrainingArguments& args, FaultList& found) {
+  if (!args.cuda_graph) return;
+  const auto refuse = [&](bool given, std::string_view why) {
+    found.require(!given, fmt::format("cuda_graph is true: must be false with {}", why));
+  };
+  refuse(args.fp16, "fp16, which looks for overflows on the host in each step");
+  refuse(args.pure_bf16, "pure_bf16, whose updates are rounded by numbers from the host");
+  refuse(args.gradient_accumulation_steps > 1, "gradient_accumulation_steps above 1");
+  refuse(args.auto_microbatching, "auto_microbatching, which changes the size of batches");
+  refuse(args.gradient_checkpointing, "gradient_checkpointing, which puts the state of random numbers back");
+  refuse(args.offload_optimizer, "offload_optimizer, whose updates are computed by the CPU");
+}
+
+/// Checks for text that can't be written to a checkpoint.
+void check_texts(const TrainingArguments& args, FaultList& found) {
+  const auto values = to_json_value(args);
+  for (const auto& [name, value] : values.items()) {
+    nlohmann::json mended = value;
+    if (const auto bad = mend_utf8(mended)) found.require(false, name, *bad, "UTF-8");
+  }
+}
+
+}  // namespace
+
+}  // namespace detail
+
+std::vector<std::string> faults(const TrainingArguments& args) {
+  detail::FaultList found(field_faults(args));
+  detail::check_lengths(args, found);
+  detail::check_kwargs(args, found);
+  detail::check_intervals(args, found);
+  detail::check_best_model(args, found);
+  detail::check_trackers(args, found);
+  detail::check_workers(args, found);
+  detail::check_precision(args, found);
+  detail::check_cuda_graph(args, found);
+  detail::check_texts(args, found);
+  return std::move(found).lines();
+}
+
+std::span<const std::pair<std::string_view, std::string_view>> names_elsewhere(const TrainingArguments&) {
+  static constexpr std::pair<std::string_view, std::string_view> names[] = {
+      {"lr", "learning_rate"},
+      {"wd", "weight_decay"},
+      {"optimizer", "optim"},
+      {"adafactor", "optim"},
+      {"momentum", "optim_args"},
+      {"param_groups", "parameter_groups"},
+      {"layer_decay", "layerwise_learning_rate_decay"},
+      {"layer_lr_decay", "layerwise_learning_rate_decay"},
+      {"llrd", "layerwise_learning_rate_decay"},
+      {"scheduler", "lr_scheduler_type"},
+      {"lr_scheduler", "lr_scheduler_type"},
+      {"warmup_ratio", "warmup_steps"},
+      {"warmup", "warmup_steps"},
+      {"epochs", "num_train_epochs"},
+      {"num_epochs", "num_train_epochs"},
+      {"n_epochs", "num_train_epochs"},
+      {"max_epochs", "num_train_epochs"},
+      {"steps", "max_steps"},
+      {"num_steps", "max_steps"},
+      {"max_train_steps", "max_steps"},
+      {"batch_size", "per_device_train_batch_size"},
+      {"batch", "per_device_train_batch_size"},
+      {"bs", "per_device_train_batch_size"},
+      {"train_batch_size", "per_device_train_batch_size"},
+      {"per_device_batch_size", "per_device_train_batch_size"},
+      {"per_gpu_train_batch_size", "per_device_train_batch_size"},
+      {"eval_batch_size", "per_device_eval_batch_size"},
+      {"val_batch_size", "per_device_eval_batch_size"},
+      {"test_batch_size", "per_device_eval_batch_size"},
+      {"per_gpu_eval_batch_size", "per_device_eval_batch_size"},
+      {"accumulation_steps", "gradient_accumulation_steps"},
+      {"accumulate_grad_batches", "gradient_accumulation_steps"},
+      {"grad_accum", "gradient_accumulation_steps"},
+      {"grad_clip", "max_grad_norm"},
+      {"clip_grad", "max_grad_norm"},
+      {"clip_grad_norm", "max_grad_norm"},
+      {"gradient_clip_val", "max_grad_norm"},
+      {"max_norm", "max_grad_norm"},
+      {"gradient_clip_value", "max_grad_value"},
+      {"clip_grad_value", "max_grad_value"},
+      {"evaluation_strategy", "eval_strategy"},
+      {"log_every", "logging_steps"},
+      {"log_every_n_steps", "logging_steps"},
+      {"log_interval", "logging_steps"},
+      {"log_steps", "logging_steps"},
+      {"log_strategy", "logging_strategy"},
+      {"eval_every", "eval_steps"},
+      {"save_every", "save_steps"},
+      {"group_by_length", "train_sampling_strategy"},
+      {"num_workers", "dataloader_num_workers"},
+      {"workers", "dataloader_num_workers"},
+      {"drop_last", "dataloader_drop_last"},
+      {"pin_memory", "dataloader_pin_memory"},
+      {"out_dir", "output_dir"},
+      {"save_dir", "output_dir"},
+      {"checkpoint_dir", "output_dir"},
+      {"device", "use_cpu"},
+      {"cpu", "use_cpu"},
+      {"no_cuda", "use_cpu"},
+      {"amp", "bf16"},
+      {"mixed_precision", "bf16"},
+      {"use_kahan_summation", "optim_args"},
+      {"monitor", "metric_for_best_model"},
+  };
+  return names;
+}
+
+void validate(const TrainingArguments& args) {
+  if (const auto lines = faults(args); !lines.empty())
+    throw ArgumentError(fmt::format("{}", fmt::join(lines, "\n")));
+}
+
+TrainingArguments normalized(TrainingArguments args) {
+  if (args.output_dir == "~" || args.output_dir.starts_with("~/")) {
+    if (const char* home = std::getenv("HOME")) args.output_dir.replace(0, 1, home);
+  }
+  if (args.eval_strategy == IntervalStrategy::steps && args.eval_steps.value_or(0) == Interval(0)) {
+    args.eval_steps = args.logging_steps;
+  }
+  const bool needs_metric = args.load_best_model_at_end || args.save_strategy == SaveStrategy::best ||
+                            detail::follows_a_metric(args.lr_scheduler_type);
+  if (needs_metric && !args.metric_for_best_model) args.metric_for_best_model = "loss";
+  if (args.metric_for_best_model) args.greater_is_better = is_greater_better(args);
+  if (!args.disable_tqdm)
+    args.disable_tqdm = args.log_level > LogLevel::warning && args.log_level != LogLevel::passive;
+  if (args.lr_scheduler_kwargs.is_null()) args.lr_scheduler_kwargs = nlohmann::json::object();
+  return args;
+}
+
+bool is_greater_better(const TrainingArguments& args) {
+  return args.greater_is_better.value_or(!args.metric_for_best_model.value_or("loss").ends_with("loss"));
+}
+
+std::int64_t absolute_steps(double steps, std::int64_t max_steps) {
+  // Intervals of unused strategies aren't validated.
+  if (!(steps >= 0 && steps <= 1e15)) return 0;
+  return static_cast<std::int64_t>(steps < 1 ? detail::share_rounded_up(steps, static_cast<double>(max_steps))
+                                             : steps);
+}
+
+std::int64_t get_warmup_steps(const TrainingArguments& args, std::int64_t max_steps) {
+  return absolute_steps(args.warmup_steps, max_steps);
+}
+
+void check_report_to(const TrainingArguments& args, const std::vector<std::string_view>& callbacks) {
+  for (const auto& tracker : trackers)
+    if (std::ranges::find(args.report_to, tracker.name) != args.report_to.end() &&
+        std::ranges::find(callbacks, tracker.callback) == callbacks.end())
+      throw ArgumentError(fmt::format(
+          "report_to has '{}', but the trainer has no {}: must have one in its list, or RuntimeCallbacks and "
+          "a call of etude::add_trackers(trainer), of etude/integrations/report_to.hpp, in a program built "
+          "with {}",
+          tracker.name, tracker.callback, tracker.option));
+}
+
+template void detail::CommandLine::add(TrainingArguments&);
+
+}  // namespace etude::inline v0
