@@ -28,7 +28,7 @@ endif()
 
 include(${CMAKE_CURRENT_LIST_DIR}/etude-zip.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/etude-csv.cmake)
-include(${CMAKE_CURRENT_LIST_DIR}/etude-png.cmake)
+find_package(PNG QUIET)
 include(${CMAKE_CURRENT_LIST_DIR}/etude-torch.cmake)
 if(etude_torch_fault)
   set(etude_FOUND FALSE)

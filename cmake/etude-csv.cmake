@@ -1,5 +1,5 @@
-# If libcsv is found: etude::libcsv, and etude::csv for programs that read CSV files. Other libraries have a csv.h too.
-if(NOT TARGET etude::csv)
+# If libcsv is found: etude::libcsv. Other libraries have a csv.h too.
+if(NOT TARGET etude::libcsv)
   find_path(LIBCSV_INCLUDE_DIR csv.h)
   find_library(LIBCSV_LIBRARY csv)
   mark_as_advanced(LIBCSV_INCLUDE_DIR LIBCSV_LIBRARY)
@@ -9,8 +9,6 @@ if(NOT TARGET etude::csv)
       add_library(etude::libcsv INTERFACE IMPORTED GLOBAL)
       target_include_directories(etude::libcsv INTERFACE ${LIBCSV_INCLUDE_DIR})
       target_link_libraries(etude::libcsv INTERFACE ${LIBCSV_LIBRARY})
-      add_library(etude::csv INTERFACE IMPORTED GLOBAL)
-      target_link_libraries(etude::csv INTERFACE etude::etude etude::libcsv)
     endif()
   endif()
 endif()

@@ -44,7 +44,7 @@ endfunction()
 
 if(NOT TARGET etude::core)
   # Without LibTorch: the callback handler, filters, arguments, JSON, the command line, files.
-  etude_sources(etude_files "(base|reflect|io|dispatch)/.*" training_arguments)
+  etude_sources(etude_files "(base|reflect|io|dispatch)/.*" training_arguments trainer_control)
   etude_add_library(etude_core ${etude_files})
   target_link_libraries(etude_core PUBLIC etude::base)
 
@@ -64,10 +64,11 @@ endif()
 
 # What a training needs.
 set(etude_kernels "optim/(adafactor|adagrad|adam|adamw_8bit|bfloat16|block_quantization|clipping|flat_optimizer|lion|rmsprop|sgd)")
+set(etude_pictures "(formats/png|metrics/sample_file|callbacks/samples_to_folder)")
 set(etude_processes "parallel/(distributed_data_parallel|gloo|join_processes|nccl|rendezvous|shared_memory|shared_segment)")
 etude_sources(etude_files "(libtorch|data|metrics|precision|checkpoint|loop|callbacks|model|optim|parallel)/.*" any_trainer trainer_options
-              "formats/(idx|npy|stored_tensors|token_windows|wav)" "tune/(batch_size_finder|learning_rate_finder|memory_estimate)" base/fmt)
-list(FILTER etude_files EXCLUDE REGEX "/(${etude_processes}|${etude_kernels}|model/exported_[a-z_]+|callbacks/report)\\.cpp$")
+              "formats/(idx|idx_header|mapped_tensor|npy|npy_header|safetensors|safetensors_header|stored_tensors|token_windows|wav)" "tune/(batch_size_finder|learning_rate_finder|memory_estimate)" base/fmt)
+list(FILTER etude_files EXCLUDE REGEX "/(${etude_processes}|${etude_kernels}|${etude_pictures}|model/(exported_[a-z_]+|load_exported)|checkpoint/torch_to_safetensors|callbacks/report)\\.cpp$")
 etude_add_library(etude ${etude_files})
 target_link_libraries(etude PUBLIC etude::core torch)
 target_precompile_headers(etude PRIVATE <torch/torch.h>)
@@ -83,10 +84,31 @@ etude_add_library(etude_parallel ${etude_files})
 target_link_libraries(etude_parallel PUBLIC etude::etude PRIVATE etude::gloo)
 target_compile_definitions(etude_parallel PUBLIC ETUDE_PARALLEL)
 
-etude_sources(etude_files "model/exported_.*" formats/exported_json)
-etude_add_library(etude_exported ${etude_files})
-target_link_libraries(etude_exported PUBLIC etude::etude)
-target_compile_definitions(etude_exported PUBLIC ETUDE_EXPORTED)
+# PyTorch's files, and models that Python exported.
+if(TARGET etude::zip)
+  etude_sources(etude_files "formats/(pickle|torch_|zip_).*" checkpoint/torch_to_safetensors)
+  etude_add_library(etude_torch_file ${etude_files})
+  target_link_libraries(etude_torch_file PUBLIC etude::etude etude::zip)
+  target_compile_definitions(etude_torch_file PUBLIC ETUDE_TORCH_FILE)
+  etude_sources(etude_files "model/(exported_.*|load_exported)" "formats/(exported_json|pt2_archive)")
+  etude_add_library(etude_exported ${etude_files})
+  target_link_libraries(etude_exported PUBLIC etude::torch_file)
+  target_compile_definitions(etude_exported PUBLIC ETUDE_EXPORTED)
+endif()
+
+if(TARGET etude::libcsv)
+  etude_sources(etude_files formats/csv)
+  etude_add_library(etude_csv ${etude_files})
+  target_link_libraries(etude_csv PUBLIC etude::etude etude::libcsv)
+  target_compile_definitions(etude_csv PUBLIC ETUDE_CSV)
+endif()
+
+if(TARGET PNG::PNG)
+  etude_sources(etude_files ${etude_pictures})
+  etude_add_library(etude_png ${etude_files})
+  target_link_libraries(etude_png PUBLIC etude::etude PNG::PNG)
+  target_compile_definitions(etude_png PUBLIC ETUDE_PICTURES)
+endif()
 
 etude_sources(etude_files "tune/(hyperparameter_search|search_.*)")
 etude_add_library(etude_search ${etude_files})

@@ -315,4 +315,9 @@ void check_report_to(const TrainingArguments& args, const std::vector<std::strin
 
 template void detail::CommandLine::add(TrainingArguments&);
 
+bool TrainingArguments::shows(LogLevel level) const {
+  const auto least = process_index() == 0 ? log_level : log_level_replica;
+  return level >= (least == LogLevel::passive ? LogLevel::warning : least);
+}
+
 }  // namespace etude::inline v0

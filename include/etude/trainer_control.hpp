@@ -21,19 +21,10 @@ struct TrainerControl {
   std::string stop_reason = {};
 
   /// Sets `should_training_stop` with a reason.
-  void request_stop(std::string_view reason) {
-    should_training_stop = true;
-    if (stop_reason.empty()) stop_reason = reason;
-  }
+  void request_stop(std::string_view reason);
 
   /// Adds the requests of `other`.
-  void add(const TrainerControl& other) {
-    if (other.should_training_stop) request_stop(other.stop_reason);
-    should_epoch_stop |= other.should_epoch_stop;
-    should_save |= other.should_save;
-    should_evaluate |= other.should_evaluate;
-    should_log |= other.should_log;
-  }
+  void add(const TrainerControl& other);
 
   friend bool operator==(const TrainerControl&, const TrainerControl&) = default;
 };

@@ -266,10 +266,7 @@ struct TrainingArguments {
   std::int64_t world_size() const { return launch.world_size; }
 
   /// Whether `log_level`, or that of the other processes, shows messages of this level.
-  bool shows(LogLevel level) const {
-    const auto least = process_index() == 0 ? log_level : log_level_replica;
-    return level >= (least == LogLevel::passive ? LogLevel::warning : least);
-  }
+  bool shows(LogLevel level) const;
 
   friend bool operator==(const TrainingArguments&, const TrainingArguments&) = default;
 };

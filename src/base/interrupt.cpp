@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <mutex>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -69,6 +71,58 @@ void SignalGuard::note(int signal) {
   if (pending().exchange(signal) == 0) return;
   ::signal(signal, SIG_DFL);
   ::raise(signal);
+}
+
+int SignalGuard::came() noexcept {
+  const int signal = received();
+  return signal != 0 ? signal : adopted().load(std::memory_order_relaxed);
+}
+
+std::atomic<int>& SignalGuard::pending() {
+  static_assert(std::atomic<int>::is_always_lock_free, "written in a signal handler");
+  static std::atomic<int> signal = 0;
+  return signal;
+}
+
+std::atomic<int>& SignalGuard::adopted() {
+  static std::atomic<int> signal = 0;
+  return signal;
+}
+
+std::atomic<pid_t>& SignalGuard::owner() {
+  static_assert(std::atomic<pid_t>::is_always_lock_free, "read in a signal handler");
+  static std::atomic<pid_t> process = 0;
+  return process;
+}
+
+std::mutex& SignalGuard::mutex() {
+  static std::mutex instance;
+  return instance;
+}
+
+int& SignalGuard::users() {
+  static int count = 0;
+  return count;
+}
+
+std::map<std::thread::id, int>& SignalGuard::users_by_thread() {
+  static std::map<std::thread::id, int> counts;
+  return counts;
+}
+
+SignalGuard::Actions& SignalGuard::previous() {
+  static Actions actions{{{SIGTERM, {}}, {SIGINT, {}}}};
+  return actions;
+}
+
+bool stops_for_signal(std::string_view reason) {
+  const int signal = SignalGuard::came();
+  return signal != 0 && reason == signal_name(signal);
+}
+
+bool& InterruptionScope::flag() {
+  thread_local bool may = false;
+  return may;
 }
 
 }  // namespace etude::inline v0

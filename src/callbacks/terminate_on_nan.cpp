@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
 
 #include "etude/base/error.hpp"
 #include "etude/events.hpp"
@@ -34,6 +35,14 @@ void TerminateOnNaNCallback::check_evaluation(double value) {
   if (std::isfinite(value)) return;
   triggered = true;
   throw StopTraining(fmt::format("{}_loss is {}", evaluations.back(), detail::without_sign_of_nan(value)));
+}
+
+void TerminateOnNaNCallback::on(const BackwardBegin& e) {
+  if (!std::exchange(expected, false)) return;
+  if (e.loss.is_cpu())
+    check(e, e.loss.item<double>());
+  else
+    loss.begin(e.loss);
 }
 
 }  // namespace etude::inline v0

@@ -239,4 +239,9 @@ double BatchStream::share() const { return epoch_->share; }
 
 std::shared_ptr<const DatasetState> BatchStream::dataset_state() const { return epoch_->state; }
 
+std::int64_t DataLoaderOptions::global_batch_size() const {
+  if (part.world_size == 1) return batch_size;
+  return std::min(batch_size, detail::largest_dataset / part.world_size) * part.world_size;
+}
+
 }  // namespace etude::inline v0

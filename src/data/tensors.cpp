@@ -135,4 +135,37 @@ void Tensors::throw_no_such(std::size_t index) const {
   throw DataError(what);
 }
 
+const std::vector<std::string>& Tensors::names() const {
+  static const std::vector<std::string> none;
+  return names_ ? *names_ : none;
+}
+
+const torch::Tensor* Tensors::find(std::string_view name) const {
+  for (std::size_t i = 0; i < names().size(); ++i) {
+    if (names()[i] == name) return &tensors_[i];
+  }
+  return nullptr;
+}
+
+const Division& Tensors::division(std::size_t index) const {
+  static const Division by_default;
+  return divisions_ ? (*divisions_)[checked(index)] : by_default;
+}
+
+const torch::Tensor& Tensors::single() const {
+  if (size() != 1) throw_not_single();
+  return tensors_.front();
+}
+
+Tensors Tensors::to(torch::Device device, bool non_blocking) const {
+  return transform([&](const torch::Tensor& tensor) {
+    return tensor.device() == device ? tensor : tensor.to(device, non_blocking);
+  });
+}
+
+std::size_t Tensors::checked(std::size_t index) const {
+  if (index >= size()) throw_no_such(index);
+  return index;
+}
+
 }  // namespace etude::inline v0

@@ -146,4 +146,10 @@ void end_with_parent() {
   }).detach();
 }
 
+ChildProgram& ChildProgram::operator=(ChildProgram&& other) noexcept {
+  std::swap(process_, other.process_);
+  std::swap(life_line_, other.life_line_);
+  return *this;
+}
+
 }  // namespace etude::inline v0::detail

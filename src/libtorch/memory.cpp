@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <exception>
 #include <new>
 #include <string_view>
@@ -37,6 +38,19 @@ bool is_out_of_memory(const std::exception_ptr& error) {
   } catch (...) {
     return false;
   }
+}
+
+void keep_freed_memory() {
+#if defined(__GLIBC__)
+  static const bool done = [] {
+    for (const char* name : {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"})
+      if (std::getenv(name) != nullptr) return true;
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the largest value of glibc's own dynamic threshold
+    mallopt(M_TRIM_THRESHOLD, 512 << 20);
+    return true;
+  }();
+  static_cast<void>(done);
+#endif
 }
 
 }  // namespace etude::inline v0

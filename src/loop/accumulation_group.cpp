@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "etude/libtorch/random_state.hpp"
 
@@ -59,6 +60,21 @@ void AccumulationGroup::return_to_begin(const StatefulGenerators& generators) {
   for (const auto& [buffer, copy] : buffers_) torch::Tensor(buffer).copy_(copy);
   part_share_ = 1;
   losses_.clear();
+}
+
+std::optional<double> AccumulationGroup::num_items() const {
+  settle();
+  return num_items_;
+}
+
+const std::optional<LossDivisor>& AccumulationGroup::divisor() const {
+  settle();
+  return divisor_;
+}
+
+void AccumulationGroup::set_batch(double share, std::optional<LossDivisor> divisor) {
+  batch_share_ = share;
+  part_divisor_ = std::move(divisor);
 }
 
 }  // namespace etude::inline v0

@@ -600,4 +600,19 @@ std::unique_ptr<LRScheduler> TrainerCore::make_scheduler(std::int64_t max_steps)
   return etude::make_scheduler(args, *optimizers.current(), max_steps);
 }
 
+Context TrainerCore::context() {
+  return {args,
+          state,
+          control,
+          model,
+          optimizers.current(),
+          optimizers.current_scheduler(),
+          optimizers,
+          train_dataloader.get(),
+          eval_dataloader,
+          options.processing_class ? &options.processing_class : nullptr,
+          pending_logs,
+          *trainer};
+}
+
 }  // namespace etude::inline v0

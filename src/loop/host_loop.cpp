@@ -41,4 +41,9 @@ void AnyHostLoop::check_goes_on() const {
         last_->global_step, last_->stop_reason.empty() ? "max_steps are done" : last_->stop_reason));
 }
 
+void HostBatches::clear() {
+  waiting_.clear();
+  taken_ = 0;
+}
+
 }  // namespace etude::inline v0

@@ -217,4 +217,9 @@ std::string NonFiniteUpdates::diagnose(const std::vector<Batch>& group, ComputeL
   return all;
 }
 
+void NonFiniteUpdates::begin_step() {
+  has_rejected_ = false;
+  may_copy_ = true;
+}
+
 }  // namespace etude::inline v0

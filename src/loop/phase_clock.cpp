@@ -9,6 +9,7 @@
 #include <exception>
 #include <filesystem>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "etude/base/message.hpp"
@@ -101,6 +102,40 @@ void PhaseClock::finish() noexcept {
         message(args, LogLevel::warning, "{}", line);
   } catch (const std::exception&) {  // Texts must not end a program.
   }
+}
+
+PhaseClock::Scope::Scope(PhaseClock& clock, TimedPhase phase, bool is_shown)
+    : clock_(clock), before_(clock.phase_) {
+  clock_.enter(phase);
+  if (clock_.trace_ && is_shown) [[unlikely]]
+    begin_ = Clock::now();
+}
+
+PhaseClock::Scope::~Scope() {
+  if (clock_.trace_) [[unlikely]]
+    record();
+  clock_.enter(before_);
+}
+
+PhaseClock::Slice::Slice(PhaseClock& clock, std::string_view name, std::int64_t number) : clock_(clock) {
+  if (!clock_.trace_) [[likely]]
+    return;
+  name_ = name;
+  number_ = number;
+  begin_ = Clock::now();
+}
+
+PhaseClock::Slice::~Slice() {
+  if (!name_.empty()) [[unlikely]]
+    record();
+}
+
+void PhaseClock::enter(TimedPhase phase) {
+  if (phase == phase_ || !runs_) return;
+  const auto now = Clock::now();
+  spent_[static_cast<std::size_t>(phase_)] += now - since_;
+  since_ = now;
+  phase_ = phase;
 }
 
 }  // namespace etude::inline v0

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "etude/io/file_system.hpp"
 
@@ -41,6 +42,14 @@ void PhaseTrace::save(FileSystem& files, const std::filesystem::path& path, std:
     text += "\n]}\n";
     flush();
   });
+}
+
+void PhaseTrace::add(std::string_view name, std::string_view category, std::int64_t number,
+                     Clock::time_point begin) {
+  if (slices_.size() < most_)
+    slices_.push_back({name, category, number, begin, Clock::now()});
+  else
+    ++left_out_;
 }
 
 }  // namespace etude::inline v0

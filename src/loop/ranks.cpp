@@ -141,4 +141,16 @@ void Ranks::check() const {
         world_size()));
 }
 
+void Ranks::throw_if_interrupted() const {
+  if (!several())
+    etude::throw_if_interrupted();
+  else if (signal_ != 0)
+    throw Interrupted(signal_);
+}
+
+void Ranks::begin_training() {
+  signal_ = 0;
+  stop_is_agreed = memory_is_agreed = false;
+}
+
 }  // namespace etude::inline v0

@@ -84,4 +84,9 @@ void check_same_path(const TrainerCore& core, GradientsResult fetched, const std
                     without, core.ranks.world_size(), one_path_of(core)));
 }
 
+EndOfUnits::~EndOfUnits() {
+  core_.sharded_units.reset();
+  core_.recomputed_units.reset();
+}
+
 }  // namespace etude::inline v0::detail

@@ -258,4 +258,36 @@ void ExportedGraph::to(torch::Device device) {
   }
 }
 
+bool has_effect(const ExportedGraph::Node& node) {
+  if (node.operation)
+    return node.outputs.empty() || node.operation->schema().is_mutable() ||
+           node.operation->hasTag(at::Tag::nondeterministic_seeded);
+  return std::ranges::any_of(node.graphs,
+                             [](const auto& graph) { return std::ranges::any_of(graph.nodes, has_effect); });
+}
+
+bool share_memory(const c10::AliasInfo* a, const c10::AliasInfo* b) {
+  if (!a || !b) return false;
+  const auto sets = [](const c10::AliasInfo& info) {
+    auto all = info.beforeSets();
+    for (const auto& element : info.containedTypes())
+      all.insert(element.beforeSets().begin(), element.beforeSets().end());
+    return all;
+  };
+  const auto others = sets(*b);
+  return std::ranges::any_of(sets(*a), [&](const auto& set) { return others.contains(set); });
+}
+
+void MemoryOwners::add(const ExportedGraph::Node& node) {
+  if (!node.operation) return;
+  const auto& schema = node.operation->schema();
+  for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+    const auto* returned = schema.returns()[node.gives_list ? 0 : i].alias_info();
+    for (std::size_t j = 0; j < node.arguments.size(); ++j)
+      if (!node.arguments[j].uses.empty() && node.arguments[j].uses[0].slot != ExportedGraph::no_slot &&
+          share_memory(returned, schema.arguments()[j].alias_info()))
+        owners_[node.outputs[i]] = owners_[node.arguments[j].uses[0].slot];
+  }
+}
+
 }  // namespace etude::inline v0::detail

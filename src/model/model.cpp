@@ -193,4 +193,16 @@ void Model::load_state_dict(const std::vector<NamedTensor>& state) const {
   for (const auto& [own, value] : copies) own.copy_(*value);
 }
 
+EvalGuard::~EvalGuard() {
+  try {
+    if (restore_) restore_();
+  } catch (...) {  // A module whose own train() throws keeps its current mode.
+  }
+}
+
+Tensors Model::forward(const Tensors& inputs) const {
+  if (!accepts(inputs.size())) refuse(inputs);
+  return model_->forward(inputs);
+}
+
 }  // namespace etude::inline v0

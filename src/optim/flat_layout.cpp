@@ -195,3 +195,12 @@ FlatPlan plan_flat(const std::vector<NamedTensors>& groups, const FlatLayout* pr
 }
 
 }  // namespace etude::inline v0
+
+namespace etude::inline v0::detail {
+
+std::int64_t padded(std::int64_t elements, std::int64_t element_size) {
+  const std::int64_t line = 64 / element_size;
+  return (elements + line - 1) / line * line;
+}
+
+}  // namespace etude::inline v0::detail

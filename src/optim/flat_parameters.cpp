@@ -443,4 +443,27 @@ void FlatParameters::find_ranges() {
   }
 }
 
+void FlatParameters::set_has_gradient(std::size_t slot, bool has_gradient) {
+  Part& part = parts_[slot];
+  if (!part.gradient.defined()) {
+    part.reduced = has_gradient;
+  } else if (part.has_gradient() != has_gradient) {
+    part.zero_version = has_gradient ? never : static_cast<std::int64_t>(part.gradient._version());
+    part.parameter.mutable_grad() = part.gradient;
+    part.was_flat = true;
+  }
+}
+
+void FlatParameters::set_steps(std::size_t slot, std::int64_t steps) {
+  parts_[slot].steps = steps;
+  ranges_outdated_ = true;
+  ++generation_;  // ranges may stay the same, but not their steps
+}
+
+bool FlatParameters::Part::has_gradient() const {
+  const torch::Tensor& now = parameter.grad();
+  if (!now.defined() || !now.is_same(gradient)) return now.defined() || reduced;
+  return static_cast<std::int64_t>(gradient._version()) != zero_version;
+}
+
 }  // namespace etude::inline v0

@@ -108,4 +108,9 @@ void TorchLRScheduler::load_own_state(const SchedulerState& state, std::int64_t 
   optimizer().param_groups();  // reads the rates these steps set, so that later changes take precedence
 }
 
+void LRScheduler::step() {
+  ++step_count_;
+  on_step();
+}
+
 }  // namespace etude::inline v0

@@ -4,7 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <cstddef>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "etude/base/error.hpp"
 
@@ -16,6 +19,34 @@ std::size_t OptimizerList::find(std::string_view name) const {
   throw ArgumentError(
       empty() ? fmt::format("there is no optimizer '{}' before train()", name)
               : fmt::format("there is no optimizer '{}': must be one of {}", name, fmt::join(names(), ", ")));
+}
+
+std::string optimizer_file(std::string file, std::string_view name) {
+  if (!name.empty()) file.insert(file.rfind('.'), '.' + std::string(name));
+  return file;
+}
+
+OptimizerList::Turn::Turn(OptimizerList& list, std::optional<std::size_t> place)
+    : list_(list), outside_(list.current_), had_turn_(list.has_turn_) {
+  if (!place) return;
+  list.current_ = *place;
+  list.has_turn_ = true;
+}
+
+OptimizerList::Turn::~Turn() {
+  list_.current_ = outside_;
+  list_.has_turn_ = had_turn_;
+}
+
+void OptimizerList::clear() {
+  for (auto& each : list_) each.lr_scheduler.reset();  // it points into the optimizer
+  list_.clear();
+}
+
+std::vector<std::string> OptimizerList::names() const {
+  std::vector<std::string> names;
+  for (const auto& each : list_) names.push_back(each.name);
+  return names == std::vector<std::string>{""} ? std::vector<std::string>{} : names;
 }
 
 }  // namespace etude::inline v0

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -48,6 +49,10 @@ std::int64_t Communicator::part_of(const torch::Tensor& tensor) const {
     throw ArgumentError(fmt::format("rank {} of {}: the tensor has {} elements: must be a multiple of {}",
                                     rank(), world_size(), tensor.numel(), world_size()));
   return tensor.numel() / world_size();
+}
+
+Communicator::Waiting::~Waiting() {
+  communicator_.waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
 }
 
 }  // namespace etude::inline v0

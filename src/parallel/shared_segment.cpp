@@ -81,5 +81,16 @@ SharedMemoryPart map_shared_memory(const SharedMemoryOffer& offer, std::size_t b
   return {.segment = std::move(segment)};
 }
 
+std::byte* SharedSegment::slots(std::int64_t world) const {
+  return static_cast<std::byte*>(begin_) + sizeof(SharedHeader) +
+         static_cast<std::size_t>(world) * sizeof(RankProgress);
+}
+
+std::size_t SharedSegment::size(std::int64_t world, std::int64_t slots, std::int64_t slot_bytes) {
+  const auto slot = sizeof(PieceHeader) + static_cast<std::size_t>(slot_bytes);
+  return sizeof(SharedHeader) +
+         static_cast<std::size_t>(world) * (sizeof(RankProgress) + static_cast<std::size_t>(slots) * slot);
+}
+
 }  // namespace etude::inline v0::detail
 #endif

@@ -507,4 +507,9 @@ const BestRun& SearchResult::best_run() const {
   return best_runs[0];
 }
 
+void SearchSpace::suggest(Trial& trial) const {
+  if (function_) return function_(trial);
+  for (const auto& [name, distribution] : entries_) trial.suggest(name, distribution);
+}
+
 }  // namespace etude::inline v0

@@ -30,23 +30,11 @@ inline constexpr double largest_whole = 9007199254740992.0;  // 2^53
 /// 0.07 means 7/100, which isn't a double, and neither is its product with 100. But 0.07 and 7.0 / 100 are
 /// both the double nearest to 7/100. So quotients of whole numbers, rounded once as `share` was, compare with
 /// it as the exact numbers do, where a product may be just above or below the whole number that it should be.
-inline double share_rounded_down(double share, double total, double divisor = 1) {
-  double whole = std::floor(share * total / divisor);
-  if (!(whole < largest_whole)) return whole;
-  while (whole * divisor / total > share) --whole;
-  while ((whole + 1) * divisor / total <= share) ++whole;
-  return whole;
-}
+double share_rounded_down(double share, double total, double divisor = 1);
 
 /// The smallest whole number m for which m / total isn't below `share`: `share` of `total`, rounded up, by
 /// the same rule.
-inline double share_rounded_up(double share, double total) {
-  double whole = std::ceil(share * total);
-  if (!(whole < largest_whole)) return whole;
-  while (whole > 0 && (whole - 1) / total >= share) --whole;
-  while (whole / total < share) ++whole;
-  return whole;
-}
+double share_rounded_up(double share, double total);
 
 /// The number of intervals of this size that end at or before `position`. A position such as an epoch is
 /// computed itself, so one that is less than a relative 1e-12 below the end of an interval has reached it.

@@ -51,47 +51,21 @@ class SignalGuard {
   static void adopt(int signal) { adopted() = signal; }
 
   /// The signal received or adopted, or 0.
-  static int came() noexcept {
-    const int signal = received();
-    return signal != 0 ? signal : adopted().load(std::memory_order_relaxed);
-  }
+  static int came() noexcept;
   static int received() noexcept { return pending().load(std::memory_order_relaxed); }
 
  private:
   static void note(int signal);
 
-  static std::atomic<int>& pending() {
-    static_assert(std::atomic<int>::is_always_lock_free, "written in a signal handler");
-    static std::atomic<int> signal = 0;
-    return signal;
-  }
-  static std::atomic<int>& adopted() {
-    static std::atomic<int> signal = 0;
-    return signal;
-  }
+  static std::atomic<int>& pending();
+  static std::atomic<int>& adopted();
   /// The process whose trainings handle signals.
-  static std::atomic<pid_t>& owner() {
-    static_assert(std::atomic<pid_t>::is_always_lock_free, "read in a signal handler");
-    static std::atomic<pid_t> process = 0;
-    return process;
-  }
-  static std::mutex& mutex() {
-    static std::mutex instance;
-    return instance;
-  }
-  static int& users() {
-    static int count = 0;
-    return count;
-  }
-  static std::map<std::thread::id, int>& users_by_thread() {
-    static std::map<std::thread::id, int> counts;
-    return counts;
-  }
+  static std::atomic<pid_t>& owner();
+  static std::mutex& mutex();
+  static int& users();
+  static std::map<std::thread::id, int>& users_by_thread();
   using Actions = std::array<std::pair<int, struct sigaction>, 2>;
-  static Actions& previous() {
-    static Actions actions{{{SIGTERM, {}}, {SIGINT, {}}}};
-    return actions;
-  }
+  static Actions& previous();
 
   bool on_;
   std::thread::id thread_;  // where it began
@@ -99,10 +73,7 @@ class SignalGuard {
 
 /// Whether `reason` (of the event `Stop`) means that a signal stopped the training. Unless the program
 /// handles that signal, the process ends after `TrainEnd`, without running destructors.
-inline bool stops_for_signal(std::string_view reason) {
-  const int signal = SignalGuard::came();
-  return signal != 0 && reason == signal_name(signal);
-}
+bool stops_for_signal(std::string_view reason);
 
 /// Throws `Interrupted` after a signal that a training handles.
 inline void throw_if_interrupted() {
@@ -121,10 +92,7 @@ class InterruptionScope {
   static bool may() { return flag(); }
 
  private:
-  static bool& flag() {
-    thread_local bool may = false;
-    return may;
-  }
+  static bool& flag();
   bool before_;
 };
 

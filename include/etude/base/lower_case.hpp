@@ -6,11 +6,6 @@
 namespace etude::inline v0::detail {
 
 /// `text` with the ASCII letters A to Z in lower case, whatever the locale.
-inline std::string lower_case(std::string_view text) {
-  std::string result(text);
-  for (char& c : result)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return result;
-}
+std::string lower_case(std::string_view text);
 
 }  // namespace etude::inline v0::detail

@@ -16,10 +16,7 @@ struct EpochCount {
                (std::int64_t, last_step, "the step at which the last of them ended", 0),
                (bool, has_begun, "it has counted from the beginning, or been restored", false));
 
-  void begin(const TrainBegin& e) {
-    if (e.state.global_step == 0) *this = {};
-    if (!std::exchange(has_begun, true)) ended = static_cast<std::int64_t>(e.state.epoch + 1e-9);
-  }
+  void begin(const TrainBegin& e);
 
   /// At EpochEnd or TrainingRunEpochEnd: whether an epoch is complete, and had steps.
   template <class End>

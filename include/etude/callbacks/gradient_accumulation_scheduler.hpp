@@ -1,9 +1,6 @@
 #pragma once
 
-#include <fmt/format.h>
-
 #include <cstdint>
-#include <iterator>
 #include <map>
 
 #include "etude/base/error.hpp"
@@ -21,15 +18,7 @@ struct GradientAccumulationScheduler {
   using this_callback = GradientAccumulationScheduler;
   std::map<std::int64_t, std::int64_t> scheduling = {};  ///< micro-batches per update, by first epoch
 
-  void on(AccumulationPlanned& e) const {
-    for (const auto& [epoch, steps] : scheduling)
-      if (epoch < 0 || steps < 1)
-        throw ArgumentError(
-            fmt::format("scheduling has {{{}, {}}}: must be an epoch >= 0 and a number of micro-batches >= 1",
-                        epoch, steps));
-    const auto after = scheduling.upper_bound(e.epoch);
-    if (after != scheduling.begin()) e.gradient_accumulation_steps = std::prev(after)->second;
-  }
+  void on(AccumulationPlanned& e) const;
 };
 
 }  // namespace etude::inline v0

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "etude/events.hpp"
@@ -18,10 +17,7 @@ struct LimitBatchesCallback {
                (std::int64_t, num_batches, "batches of an epoch or an evaluation" | at_least(1), 0));
 
   void on(const InitEnd&);
-  void on(DataLoaderCreated& e) {
-    if (e.use != LoaderUse::predict)
-      e.max_batches = std::min(e.max_batches.value_or(num_batches), num_batches);
-  }
+  void on(DataLoaderCreated& e);
 };
 
 }  // namespace etude::inline v0

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "etude/events.hpp"
@@ -22,10 +21,7 @@ struct LimitEvalStepsCallback {
                (bool, limit_intermediate_only, "don't limit evaluations outside of an epoch", true));
 
   void on(const InitEnd&);
-  void on(DataLoaderCreated& e) {
-    if (e.use != LoaderUse::evaluate || (limit_intermediate_only && !e.is_intermediate)) return;
-    e.max_batches = std::min(e.max_batches.value_or(num_eval_steps), num_eval_steps);
-  }
+  void on(DataLoaderCreated& e);
 };
 
 }  // namespace etude::inline v0

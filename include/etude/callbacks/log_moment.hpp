@@ -9,10 +9,6 @@ namespace etude::inline v0::detail {
 /// Whether the log requested at this `StepEnd` or `EpochEnd` will be written: there is at most one per step.
 /// A value that a callback then logs once appears in that log unchanged, not as a mean. `last_logged_step` is
 /// part of the callback's state.
-inline bool log_goes_out(const Context& e, std::int64_t& last_logged_step) {
-  if (!e.control.should_log || last_logged_step == e.state.global_step) return false;
-  last_logged_step = e.state.global_step;
-  return true;
-}
+bool log_goes_out(const Context& e, std::int64_t& last_logged_step);
 
 }  // namespace etude::inline v0::detail

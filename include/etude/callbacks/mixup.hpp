@@ -3,7 +3,6 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <cstdint>
-#include <utility>
 
 #include "etude/data/mixing.hpp"
 #include "etude/data/random.hpp"
@@ -22,11 +21,7 @@ class BatchMixing {
   void on(const StepBegin&) { place_ = 0; }
 
  protected:
-  at::Generator generator(const Context& e) {
-    auto seed = detail::mix(static_cast<std::uint64_t>(e.args.data_seed.value_or(e.args.seed)), 3);
-    seed = detail::mix(seed, static_cast<std::uint64_t>(e.state.global_step));
-    return at::detail::createCPUGenerator(detail::mix(seed, static_cast<std::uint64_t>(place_++)));
-  }
+  at::Generator generator(const Context& e);
 
  private:
   std::int64_t place_ = 0;  // in the accumulation group, which is fetched as a whole before its step begins
@@ -38,10 +33,7 @@ struct MixUp : BatchMixing {
   explicit MixUp(MixingOptions mixing = {}) : options(mixing) {}
 
   using BatchMixing::on;
-  void on(BatchFetched& e) {
-    auto own = generator(e);
-    e.batch = mix_up(std::move(e.batch), options, own);
-  }
+  void on(BatchFetched& e);
 
   MixingOptions options;
 };
@@ -52,10 +44,7 @@ struct CutMix : BatchMixing {
   explicit CutMix(MixingOptions mixing = {}) : options(mixing) {}
 
   using BatchMixing::on;
-  void on(BatchFetched& e) {
-    auto own = generator(e);
-    e.batch = cut_mix(std::move(e.batch), options, own);
-  }
+  void on(BatchFetched& e);
 
   MixingOptions options;
 };

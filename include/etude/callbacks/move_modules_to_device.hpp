@@ -2,7 +2,6 @@
 
 #include <torch/nn/module.h>
 
-#include <algorithm>
 #include <concepts>
 #include <memory>
 #include <type_traits>
@@ -50,15 +49,8 @@ class MoveModulesToDeviceCallback {
       return module.is_empty() ? nullptr : Pointer(module.ptr());
   }
 
-  void check() const {
-    if (std::ranges::count(modules_, nullptr) > 0)
-      throw ArgumentError("MoveModulesToDeviceCallback: a module is a null pointer or an empty holder");
-  }
-  void move(const Model& model) const {
-    const auto tensors = model.state_dict();
-    if (tensors.empty()) return;
-    for (const auto& module : modules_) module->to(tensors.front().second.device());
-  }
+  void check() const;
+  void move(const Model& model) const;
 
   std::vector<Pointer> modules_;
 };

@@ -1,8 +1,9 @@
 #pragma once
 
-#include <fmt/format.h>
+#ifndef ETUDE_PICTURES
+#error "etude/callbacks/samples_to_folder.hpp needs a library: link etude::png"
+#endif
 
-#include <filesystem>
 #include <string>
 
 #include "etude/any_trainer.hpp"
@@ -27,18 +28,7 @@ struct SamplesToFolderCallback {
   ETUDE_STRUCT(SamplesToFolderCallback,
                (std::string, folder, "the folder, relative to output_dir", "samples"));
 
-  void on(const LogSamples& e) {
-    if (!e.state.is_world_process_zero) return;
-    const auto step = detail::log_path(e.args, folder) / fmt::format("step-{}", e.state.global_step);
-    auto& files = e.trainer.options().files();
-    for (const auto& sample : e.samples) {
-      const auto path = step / sample.name;
-      files.create_directories(path.parent_path());
-      write_file(files, path.string() + std::string(detail::sample_extension(sample)),
-                 detail::sample_file(sample));
-      if (!sample.caption.empty()) write_file(files, path.string() + ".caption.txt", sample.caption + '\n');
-    }
-  }
+  void on(const LogSamples& e);
 };
 
 }  // namespace etude::inline v0

@@ -21,11 +21,7 @@ struct StepBasedEvaluationCallback {
                (Interval, eval_every_n_steps, "update steps between evaluations, or another interval"),
                (IntervalTimer, timer, "the elapsed part of it"));
 
-  void on(const TrainBegin& e) {
-    timer.begin(e, eval_every_n_steps, "eval_every_n_steps");
-    if (e.trainer.options().eval_dataset.empty())
-      throw ArgumentError("eval_dataset is not set: StepBasedEvaluationCallback needs it");
-  }
+  void on(const TrainBegin& e);
   void on(const StepEnd& e) {
     if (timer.due(e, eval_every_n_steps)) e.control.should_evaluate = true;
   }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "etude/events.hpp"
@@ -34,13 +33,7 @@ struct TerminateOnNaNCallback {
 
   void on(const ForwardBegin&) { expected = true; }
   // Reevaluations within an optimizer's step can't be given up.
-  void on(const BackwardBegin& e) {
-    if (!std::exchange(expected, false)) return;
-    if (e.loss.is_cpu())
-      check(e, e.loss.item<double>());
-    else
-      loss.begin(e.loss);
-  }
+  void on(const BackwardBegin& e);
   void on(const BackwardEnd& e) {
     if (loss.pending()) check(e, loss.get());
   }

@@ -1,5 +1,9 @@
 #pragma once
 
+#ifndef ETUDE_TORCH_FILE
+#error "etude/checkpoint/torch_to_safetensors.hpp needs a library: link etude::torch_file"
+#endif
+
 #include <filesystem>
 #include <string_view>
 
@@ -12,15 +16,7 @@ namespace etude::inline v0 {
 /// Writes the tensors of a PyTorch file, as `load_torch_file` reads them, to one safetensors file, and
 /// returns what was read. Tensors that are one in Python are written once, and the metadata lists the other
 /// names, as Python's safetensors.torch.save_model does. Throws CheckpointError; an existing file then stays.
-inline TorchFile torch_to_safetensors(const std::filesystem::path& torch_file,
-                                      const std::filesystem::path& safetensors_file,
-                                      std::string_view key = {}) {
-  auto file = load_torch_file(torch_file, key);
-  const auto untied = detail::without_ties(file.tensors);
-  auto metadata = detail::model_metadata();
-  metadata.insert(untied.kept_name.begin(), untied.kept_name.end());
-  save_safetensors(safetensors_file, untied.tensors, metadata);
-  return file;
-}
+TorchFile torch_to_safetensors(const std::filesystem::path& torch_file,
+                               const std::filesystem::path& safetensors_file, std::string_view key = {});
 
 }  // namespace etude::inline v0

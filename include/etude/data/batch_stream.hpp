@@ -2,7 +2,6 @@
 
 #include <torch/data/samplers/base.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -30,10 +29,7 @@ struct DataLoaderOptions {
   std::int64_t batch_size = 8;
   BatchPart part = {};
   /// Examples in a batch of all processes.
-  std::int64_t global_batch_size() const {
-    if (part.world_size == 1) return batch_size;
-    return std::min(batch_size, detail::largest_dataset / part.world_size) * part.world_size;
-  }
+  std::int64_t global_batch_size() const;
   /// Batches after which an epoch ends; unset means all.
   std::optional<std::int64_t> max_batches = {};
   /// Skip batches smaller than batch_size.

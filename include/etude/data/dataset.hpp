@@ -110,11 +110,7 @@ class Dataset {
 
   /// A dataset with a copy of the source, for use in another thread. Throws ArgumentError if it can't be
   /// copied.
-  Dataset copy_for_worker() const {
-    Dataset copy = *this;
-    copy.source_ = source_->copy();
-    return copy;
-  }
+  Dataset copy_for_worker() const;
 
  private:
   template <class T>
@@ -141,9 +137,6 @@ class Dataset {
 /// the program has divided among its processes. Each process then goes over the whole of its part, once per
 /// epoch; one whose part is shorter takes part in the others' last steps with examples of weight 0. All must
 /// declare it. Alone, it changes nothing.
-inline Dataset already_divided(Dataset part) {
-  part.is_divided_ = true;
-  return part;
-}
+Dataset already_divided(Dataset part);
 
 }  // namespace etude::inline v0

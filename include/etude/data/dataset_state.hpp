@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <type_traits>
-#include <utility>
 
 #include "etude/reflect/own_state.hpp"
 #include "etude/reflect/struct.hpp"
@@ -55,10 +54,7 @@ concept means_to_keep_dataset_state =
     requires(T& loaded, const DatasetState& state) { loaded.load_state(state); };
 
 /// The state with tensors that nobody else changes.
-inline DatasetState copy_of(DatasetState state) {
-  for (auto& [name, tensor] : state.tensors) tensor = tensor.detach().clone();
-  return state;
-}
+DatasetState copy_of(DatasetState state);
 
 template <class T>
 DatasetState state_of(const T& dataset) {

@@ -12,9 +12,6 @@ struct FailedExample {
 };
 
 /// The last one in this thread, or reported to it by the worker that failed.
-inline FailedExample& last_failed_example() {
-  thread_local FailedExample example;
-  return example;
-}
+FailedExample& last_failed_example();
 
 }  // namespace etude::inline v0::detail

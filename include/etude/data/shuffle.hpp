@@ -1,8 +1,6 @@
 #pragma once
 
-#include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -27,22 +25,10 @@ namespace detail {
 /// walking", from the same source). The round functions are streams of SplitMix64 (Steele, Lea, Flood 2014).
 class KeyedPermutation {
  public:
-  KeyedPermutation(std::int64_t size, std::uint64_t seed, std::int64_t epoch)
-      : size_(static_cast<std::uint64_t>(size)),
-        rows_(std::max(least_side, static_cast<std::uint64_t>(std::sqrt(static_cast<double>(size))))),
-        columns_(std::max(least_side, size_ / rows_ + (size_ % rows_ != 0))) {
-    const auto key = mix(mix(seed, 3), static_cast<std::uint64_t>(epoch));
-    for (std::size_t i = 0; i < keys_.size(); ++i) keys_[i] = mix(key, i);
-  }
+  KeyedPermutation(std::int64_t size, std::uint64_t seed, std::int64_t epoch);
 
   /// The number at this place in the order, from 0 to below size.
-  std::int64_t operator[](std::int64_t place) const {
-    auto number = static_cast<std::uint64_t>(place);
-    do {
-      number = encipher(number);
-    } while (number >= size_);
-    return static_cast<std::int64_t>(number);
-  }
+  std::int64_t operator[](std::int64_t place) const;
 
  private:
   // For small sizes, square-root sides would give too few orders.
@@ -50,14 +36,7 @@ class KeyedPermutation {
   // The differences of adjacent numbers aren't uniform after 4 rounds; after 6 they are.
   static constexpr std::size_t rounds = 8;
 
-  std::uint64_t encipher(std::uint64_t number) const {
-    auto row = number / columns_, column = number % columns_;
-    for (std::size_t i = 0; i < rounds; i += 2) {
-      row = sum(row, below(rows_, mix(keys_[i], column)), rows_);
-      column = sum(column, below(columns_, mix(keys_[i + 1], row)), columns_);
-    }
-    return row * columns_ + column;
-  }
+  std::uint64_t encipher(std::uint64_t number) const;
   /// A number below `side`, which has at most 32 bits.
   static std::uint64_t below(std::uint64_t side, std::uint64_t random) {
     return ((random >> 32) * side) >> 32;

@@ -75,27 +75,16 @@ class Tensors {
   auto end() { return tensors_.end(); }
 
   /// One name per tensor, or empty if they are unnamed.
-  const std::vector<std::string>& names() const {
-    static const std::vector<std::string> none;
-    return names_ ? *names_ : none;
-  }
+  const std::vector<std::string>& names() const;
 
   /// The tensor of that name, or null.
-  const torch::Tensor* find(std::string_view name) const {
-    for (std::size_t i = 0; i < names().size(); ++i) {
-      if (names()[i] == name) return &tensors_[i];
-    }
-    return nullptr;
-  }
+  const torch::Tensor* find(std::string_view name) const;
 
   /// The tensor of that name. Throws DataError that lists the existing names.
   const torch::Tensor& at(std::string_view name) const;
 
   /// How the tensor at a position divides among the examples of its batch; RowPerExample unless it was set.
-  const Division& division(std::size_t index) const {
-    static const Division by_default;
-    return divisions_ ? (*divisions_)[checked(index)] : by_default;
-  }
+  const Division& division(std::size_t index) const;
   bool is_row_per_example(std::size_t index) const {
     return std::holds_alternative<RowPerExample>(division(index));
   }
@@ -111,10 +100,7 @@ class Tensors {
   std::string title(std::size_t index) const;
 
   /// The only tensor. Throws DataError if there are none or several.
-  const torch::Tensor& single() const {
-    if (size() != 1) throw_not_single();
-    return tensors_.front();
-  }
+  const torch::Tensor& single() const;
   operator const torch::Tensor&() const { return single(); }
 
   /// Applies `f` to each tensor and keeps the names and divisions.
@@ -128,17 +114,10 @@ class Tensors {
     return result;
   }
 
-  Tensors to(torch::Device device, bool non_blocking = false) const {
-    return transform([&](const torch::Tensor& tensor) {
-      return tensor.device() == device ? tensor : tensor.to(device, non_blocking);
-    });
-  }
+  Tensors to(torch::Device device, bool non_blocking = false) const;
 
  private:
-  std::size_t checked(std::size_t index) const {
-    if (index >= size()) throw_no_such(index);
-    return index;
-  }
+  std::size_t checked(std::size_t index) const;
   [[noreturn]] void throw_no_such(std::size_t index) const;
   [[noreturn]] void throw_not_single() const;
 

@@ -47,11 +47,7 @@ namespace detail {
 /// kept only if some step of some path has a name rather than just a position.
 class TensorCollector {
  public:
-  void tensor(const torch::Tensor& tensor) {
-    if (!tensor.defined()) return;
-    tensors_.push_back(tensor);
-    names_.push_back(path_);
-  }
+  void tensor(const torch::Tensor& tensor);
 
   template <TensorsConvertible T>
   void named(std::string_view name, const T& value) {
@@ -64,10 +60,7 @@ class TensorCollector {
     descend(std::to_string(position), value);
   }
 
-  Tensors take() && {
-    if (!named_) names_.clear();
-    return {std::move(tensors_), std::move(names_)};
-  }
+  Tensors take() &&;
 
  private:
   template <class T>
@@ -135,11 +128,7 @@ struct TensorsOf<T> {
 
 template <>
 struct TensorsOf<Tensors> {
-  static void collect(const Tensors& value, detail::TensorCollector& out) {
-    for (std::size_t i = 0; i < value.size(); ++i) {
-      value.names().empty() ? out.positional(i, value[i]) : out.named(value.names()[i], value[i]);
-    }
-  }
+  static void collect(const Tensors& value, detail::TensorCollector& out);
 };
 
 template <detail::OptionalLike T>
@@ -203,30 +192,7 @@ struct TensorsOf<T> {
 /// Throws DataError for anything else.
 template <>
 struct TensorsOf<c10::IValue> {
-  static void collect(const c10::IValue& value, detail::TensorCollector& out) {
-    if (value.isTensor()) {
-      out.tensor(value.toTensor());
-    } else if (value.isTuple()) {
-      const auto& tuple = value.toTupleRef();
-      const auto type = value.type();
-      const auto& schema = type->expectRef<c10::TupleType>().schema();
-      for (std::size_t i = 0; i < tuple.size(); ++i) {
-        const c10::IValue& part = tuple.elements()[i];
-        schema ? out.named(schema->arguments()[i].name(), part) : out.positional(i, part);
-      }
-    } else if (value.isList() || value.isTensorList()) {
-      std::size_t i = 0;
-      for (const c10::IValue& part : value.toListRef()) out.positional(i++, part);
-    } else if (value.isGenericDict()) {
-      for (const auto& item : value.toGenericDict()) {
-        if (!item.key().isString())
-          throw DataError("a dict of tensors must have strings for keys, not " + item.key().tagKind());
-        out.named(item.key().toStringRef(), item.value());
-      }
-    } else if (!value.isNone()) {
-      throw DataError("a tensor, or a tuple, list or dict of tensors, was expected, not " + value.tagKind());
-    }
-  }
+  static void collect(const c10::IValue& value, detail::TensorCollector& out);
 };
 
 /// The tensors in `value`, in order: a tensor, an optional, pair, tuple, array, vector, string-keyed map,

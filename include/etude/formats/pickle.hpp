@@ -1,12 +1,14 @@
 #pragma once
 
+#ifndef ETUDE_TORCH_FILE
+#error "etude/formats/pickle.hpp needs a library: link etude::torch_file"
+#endif
+
 #include <fmt/format.h>
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <variant>
@@ -72,23 +74,7 @@ class Unpickler {
   Unpickler(std::string_view bytes, std::span<const std::string_view> globals, std::string_view source)
       : bytes_(bytes), globals_(globals), source_(source) {}
 
-  Document read() {
-    document_.values = {None{}, true, false, Tuple{}};
-    if (bytes_.size() > max_size) {
-      throw fault("it has {} bytes; at most {} are allowed", bytes_.size(), max_size);
-    }
-    if (next() != proto) throw fault("it isn't a pickle of protocol 2 to 5");
-    if (const auto version = next(); version < 2 || version > 5) {
-      throw fault("its protocol is {}; supported are 2 to 5", version);
-    }
-    while (step()) {
-    }
-    if (position_ != bytes_.size()) throw fault("it continues after its end");
-    document_.root = pop();
-    if (!stack_.empty() || !marks_.empty()) throw fault("it ends with values left over");
-    check_nesting(document_, source_);
-    return std::move(document_);
-  }
+  Document read();
 
  private:
   // A value takes about forty times the memory of the byte that makes it.
@@ -101,64 +87,24 @@ class Unpickler {
                            fmt::format(text, std::forward<Args>(args)...));
   }
 
-  std::string_view take(std::uint64_t size) {
-    if (size > bytes_.size() - position_) {
-      throw fault("{} bytes are needed but only {} are left", size, bytes_.size() - position_);
-    }
-    const auto taken = bytes_.substr(position_, size);
-    position_ += size;
-    return taken;
-  }
+  std::string_view take(std::uint64_t size);
 
   unsigned char next() { return static_cast<unsigned char>(take(1)[0]); }
 
   // A little-endian integer of at most eight bytes.
-  std::uint64_t number(std::size_t size) {
-    std::uint64_t result = 0;
-    const auto taken = take(size);
-    for (std::size_t i = 0; i < size; ++i) {
-      result |= std::uint64_t{static_cast<unsigned char>(taken[i])} << (8 * i);
-    }
-    return result;
-  }
+  std::uint64_t number(std::size_t size);
 
-  std::string_view line() {
-    const auto end = bytes_.find('\n', position_);
-    if (end == bytes_.npos) throw fault("a name isn't terminated");
-    const auto text = bytes_.substr(position_, end - position_);
-    position_ = end + 1;
-    return text;
-  }
+  std::string_view line();
 
   void push_id(Id id) { stack_.push_back(id); }
-  void push(Value value) {
-    stack_.push_back(static_cast<Id>(document_.values.size()));
-    document_.values.push_back(std::move(value));
-  }
+  void push(Value value);
 
   // Values above the last mark may be popped.
   std::size_t available() const { return stack_.size() - (marks_.empty() ? 0 : marks_.back()); }
-  Id top() const {
-    if (available() == 0) throw fault("a value is missing");
-    return stack_.back();
-  }
-  Id pop() {
-    const auto id = top();
-    stack_.pop_back();
-    return id;
-  }
-  std::vector<Id> pop_last(std::size_t count) {
-    if (available() < count) throw fault("a value is missing");
-    std::vector<Id> items(stack_.end() - static_cast<std::ptrdiff_t>(count), stack_.end());
-    stack_.resize(stack_.size() - count);
-    return items;
-  }
-  std::vector<Id> pop_to_mark() {
-    if (marks_.empty()) throw fault("a mark is missing");
-    auto items = pop_last(available());
-    marks_.pop_back();
-    return items;
-  }
+  Id top() const;
+  Id pop();
+  std::vector<Id> pop_last(std::size_t count);
+  std::vector<Id> pop_to_mark();
 
   template <class Container>
   void add(const std::vector<Id>& items, const char* what) {
@@ -166,209 +112,23 @@ class Unpickler {
     if (!container) throw fault("items are added to something that isn't a {}", what);
     container->items.insert(container->items.end(), items.begin(), items.end());
   }
-  void add_pairs(const std::vector<Id>& items) {
-    if (items.size() % 2 != 0) throw fault("a key has no value");
-    add<Dict>(items, "dict");
-  }
+  void add_pairs(const std::vector<Id>& items);
 
-  void push_integer(std::uint64_t size) {
-    if (size > sizeof(std::int64_t)) {
-      take(size);
-      push(LargeInteger{});
-      return;
-    }
-    auto bits = number(size);
-    const bool negative = size > 0 && (bits >> (8 * size - 1)) != 0;
-    if (negative && size < sizeof bits) bits |= ~std::uint64_t{0} << (8 * size);
-    push(std::bit_cast<std::int64_t>(bits));
-  }
+  void push_integer(std::uint64_t size);
 
-  void push_global(std::string_view module, std::string_view name) {
-    for (const auto allowed : globals_) {
-      if (allowed.size() == module.size() + 1 + name.size() && allowed.starts_with(module) &&
-          allowed[module.size()] == '.' && allowed.ends_with(name)) {
-        push(Global{allowed});
-        return;
-      }
-    }
-    throw fault("it refers to {} of {}; only tensors and plain values can be read, and nothing is executed",
-                etude::detail::in_quotes(name), etude::detail::in_quotes(module));
-  }
+  void push_global(std::string_view module, std::string_view name);
 
-  std::string_view popped_text() {
-    const auto* text = document_.get<Text>(pop());
-    return text ? text->utf8 : throw fault("a name isn't text");
-  }
+  std::string_view popped_text();
 
-  void push_call() {
-    const auto arguments = pop(), function = pop();
-    const auto* global = document_.get<Global>(function);
-    const auto* items = document_.get<Tuple>(arguments);
-    if (!global || !items) throw fault("a call needs a function and a tuple");
-    if (global->name == "collections.OrderedDict" && items->items.empty()) {
-      push(Dict{});
-    } else {
-      push(Call{{function, arguments}});
-    }
-  }
+  void push_call();
 
-  void put(std::uint64_t index) {
-    if (index > memo_.size()) throw fault("memo {} precedes memo {}", index, memo_.size());
-    if (index == memo_.size()) memo_.push_back(0);
-    memo_[index] = top();
-  }
+  void put(std::uint64_t index);
   void get(std::uint64_t index) {
     push_id(index < memo_.size() ? memo_[index] : throw fault("memo {} doesn't exist", index));
   }
 
   // Executes the next opcode; returns false at the end.
-  bool step() {
-    switch (const auto opcode = next(); opcode) {
-      case stop:
-        return false;
-      case frame:
-        if (number(8) > bytes_.size() - position_) throw fault("a frame goes past the end");
-        break;
-      case mark:
-        marks_.push_back(stack_.size());
-        break;
-
-      case none:
-        push_id(none_id);
-        break;
-      case newtrue:
-        push_id(true_id);
-        break;
-      case newfalse:
-        push_id(false_id);
-        break;
-      case binint:
-        push_integer(4);
-        break;
-      case binint1:
-        push(static_cast<std::int64_t>(number(1)));
-        break;
-      case binint2:
-        push(static_cast<std::int64_t>(number(2)));
-        break;
-      case long1:
-        push_integer(number(1));
-        break;
-      case long4:
-        push_integer(number(4));
-        break;
-      case binfloat: {
-        std::uint64_t bits = 0;
-        for (const char byte : take(8)) bits = bits << 8 | static_cast<unsigned char>(byte);
-        push(std::bit_cast<double>(bits));
-        break;
-      }
-      case short_binunicode:
-        push(Text{take(number(1))});
-        break;
-      case binunicode:
-        push(Text{take(number(4))});
-        break;
-      case binunicode8:
-        push(Text{take(number(8))});
-        break;
-      case short_binbytes:
-        push(ByteString{take(number(1))});
-        break;
-      case binbytes:
-        push(ByteString{take(number(4))});
-        break;
-      case binbytes8:
-      case bytearray8:
-        push(ByteString{take(number(8))});
-        break;
-
-      case empty_tuple:
-        push_id(empty_tuple_id);
-        break;
-      case tuple1:
-        push(Tuple{pop_last(1)});
-        break;
-      case tuple2:
-        push(Tuple{pop_last(2)});
-        break;
-      case tuple3:
-        push(Tuple{pop_last(3)});
-        break;
-      case tuple:
-        push(Tuple{pop_to_mark()});
-        break;
-      case empty_list:
-        push(List{});
-        break;
-      case append:
-        add<List>(pop_last(1), "list");
-        break;
-      case appends:
-        add<List>(pop_to_mark(), "list");
-        break;
-      case empty_set:
-        push(Set{});
-        break;
-      case additems:
-        add<Set>(pop_to_mark(), "set");
-        break;
-      case frozenset:
-        push(Set{pop_to_mark()});
-        break;
-      case empty_dict:
-        push(Dict{});
-        break;
-      case setitem:
-        add_pairs(pop_last(2));
-        break;
-      case setitems:
-        add_pairs(pop_to_mark());
-        break;
-
-      case memoize:
-        put(memo_.size());
-        break;
-      case binput:
-        put(number(1));
-        break;
-      case long_binput:
-        put(number(4));
-        break;
-      case binget:
-        get(number(1));
-        break;
-      case long_binget:
-        get(number(4));
-        break;
-
-      case global: {
-        const auto module = line();
-        push_global(module, line());
-        break;
-      }
-      case stack_global: {
-        const auto name = popped_text();
-        push_global(popped_text(), name);
-        break;
-      }
-      case reduce:
-        push_call();
-        break;
-      case binpersid:
-        push(PersistentId{{pop()}});
-        break;
-      case build:
-        // The attributes of an OrderedDict: a state_dict keeps its modules' versions there.
-        pop();
-        if (!document_.get<Dict>(top()))
-          throw fault("attributes are set on something that isn't an OrderedDict");
-        break;
-      default:
-        throw fault("opcode {:#04x} isn't needed in a file of tensors", opcode);
-    }
-    return true;
-  }
+  bool step();
 
   std::string_view bytes_;
   std::span<const std::string_view> globals_;

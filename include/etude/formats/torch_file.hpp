@@ -1,17 +1,16 @@
 #pragma once
 
+#ifndef ETUDE_TORCH_FILE
+#error "etude/formats/torch_file.hpp needs a library: link etude::torch_file"
+#endif
+
 #include <ATen/ops/_conj.h>
 #include <ATen/ops/_neg_view.h>
 #include <ATen/ops/empty.h>
-#include <fmt/format.h>
 #include <torch/types.h>
 
 #include <bit>
-#include <cstdint>
 #include <filesystem>
-#include <map>
-#include <set>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,45 +34,10 @@ namespace detail {
 
 static_assert(std::endian::native == std::endian::little, "only little-endian files are supported");
 
-inline torch::ScalarType torch_dtype(const TorchTensorRecord& record, std::string_view file) {
-  for (int i = 0; i < static_cast<int>(torch::ScalarType::NumOptions); ++i) {
-    const auto dtype = static_cast<torch::ScalarType>(i);
-    if (c10::toString(dtype) == record.dtype) return dtype;
-  }
-  throw CheckpointError(fmt::format("{}: tensor {}: dtype: this LibTorch has no {}", file,
-                                    in_quotes(record.name), record.dtype));
-}
+torch::ScalarType torch_dtype(const TorchTensorRecord& record, std::string_view file);
 
 /// Loads the tensors that an archive's `state_dict` describes.
-inline TorchFile load_described(const TorchArchive& archive, TorchStateDict state_dict) {
-  TorchFile result;
-  result.skipped = std::move(state_dict.skipped);
-  std::map<std::string, torch::Tensor> storages;
-  std::set<std::string> bools;  // storages already validated
-  for (const auto& record : state_dict.tensors) {
-    const auto dtype = torch_dtype(record, archive.name());
-    auto [storage, is_new] = storages.try_emplace(record.storage);
-    auto& bytes = storage->second;
-    if (is_new) {
-      bytes =
-          at::empty({static_cast<std::int64_t>(record.storage_bytes)}, at::TensorOptions().dtype(at::kByte));
-      archive.read_storage(record.storage, bytes.data_ptr());
-    }
-    if (dtype == torch::kBool && bools.insert(record.storage).second) {
-      const auto* begin = static_cast<const std::byte*>(bytes.data_ptr());
-      if (!are_bools({begin, record.storage_bytes})) {
-        throw CheckpointError(
-            fmt::format("{}: tensor {}: a bool must be 0 or 1", archive.name(), in_quotes(record.name)));
-      }
-    }
-    auto tensor = at::empty({0}, at::TensorOptions().dtype(dtype));
-    tensor.set_(bytes.storage(), record.offset, record.sizes, record.strides);
-    if (record.conjugate) tensor = at::_conj(tensor);
-    if (record.negative) tensor = at::_neg_view(tensor);
-    result.tensors.emplace_back(record.name, std::move(tensor));
-  }
-  return result;
-}
+TorchFile load_described(const TorchArchive& archive, TorchStateDict state_dict);
 
 }  // namespace detail
 

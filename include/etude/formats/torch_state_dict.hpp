@@ -1,5 +1,9 @@
 #pragma once
 
+#ifndef ETUDE_TORCH_FILE
+#error "etude/formats/torch_state_dict.hpp needs a library: link etude::torch_file"
+#endif
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,11 +37,7 @@ struct TorchTensorRecord {
   bool conjugate = false, negative = false;  ///< lazy flags: the storage holds the conjugate or negated value
 
   /// The size of its elements in bytes; shared elements count each time.
-  std::uint64_t bytes() const {
-    auto result = item_size;
-    for (const auto size : sizes) result *= static_cast<std::uint64_t>(size);
-    return result;
-  }
+  std::uint64_t bytes() const;
 };
 
 /// The tensors in a PyTorch file, and the printable names of skipped entries that aren't tensors.
@@ -71,13 +71,7 @@ class TorchStateDictReader {
     Id value;
   };
 
-  TorchStateDict read(Id root, std::string_view key) {
-    if (!is_container(root))
-      throw fault("{} isn't a dict of tensors", key.empty() ? "what it holds" : in_quotes(key));
-    if (!has_tensors_[root]) throw fault("{} holds no tensors", key.empty() ? "it" : in_quotes(key));
-    collect(root, "");
-    return std::move(result_);
-  }
+  TorchStateDict read(Id root, std::string_view key);
 
   template <class... Args>
   CheckpointError fault(fmt::format_string<Args...> text, Args&&... args) const {
@@ -91,157 +85,28 @@ class TorchStateDictReader {
   bool is_container(Id id) const {
     return get<pickle::Dict>(id) || get<pickle::List>(id) || get<pickle::Tuple>(id);
   }
-  bool is_tensor(Id id) const {
-    const auto* call = get<pickle::Call>(id);
-    if (!call) return false;
-    const auto name = get<pickle::Global>(call->function_and_arguments[0])->name;
-    return std::ranges::find(torch_rebuilders, name, &TorchRebuilder::name) != torch_rebuilders.end();
-  }
+  bool is_tensor(Id id) const;
 
   // Values may be shared, so a few bytes can describe a great deal: limits the work done.
-  void spend(std::uint64_t amount) {
-    if (amount > budget_) throw fault("its pickle repeats values too often");
-    budget_ -= amount;
-  }
+  void spend(std::uint64_t amount);
 
-  void mark_tensors() {
-    has_tensors_.assign(document_.values.size(), false);
-    seen_.assign(document_.values.size(), false);
-    mark_tensors(document_.root);
-  }
-  bool mark_tensors(Id id) {
-    if (seen_[id]) return has_tensors_[id];
-    seen_[id] = true;
-    bool found = is_tensor(id);
-    if (is_container(id)) {
-      for (const auto child : children(document_[id])) found |= mark_tensors(child);
-    }
-    return has_tensors_[id] = found;
-  }
+  void mark_tensors();
+  bool mark_tensors(Id id);
 
   // The named entries of a dict, a list or a tuple.
-  std::vector<Entry> entries(Id id) {
-    const auto& items = children(document_[id]);
-    std::vector<Entry> result;
-    if (!get<pickle::Dict>(id)) {
-      for (std::size_t i = 0; i < items.size(); ++i) result.push_back({std::to_string(i), items[i]});
-      spend(items.size() * sizeof(Entry));
-      return result;
-    }
-    std::set<std::string_view> keys;
-    result.reserve(items.size() / 2);
-    for (std::size_t i = 0; i < items.size(); i += 2) {
-      std::string key;
-      if (const auto* text = get<pickle::Text>(items[i])) {
-        key = text->utf8;
-      } else if (const auto* number = get<std::int64_t>(items[i])) {
-        key = std::to_string(*number);
-      } else if (has_tensors_[items[i + 1]]) {
-        throw fault("a dict of tensors has a key that is neither text nor a whole number");
-      } else {
-        key = "(a key that is neither text nor a whole number)";
-        spend(sizeof(Entry) + key.size());
-        result.push_back({std::move(key), items[i + 1]});
-        continue;
-      }
-      spend(sizeof(Entry) + key.size());
-      result.push_back({std::move(key), items[i + 1]});
-      if (!keys.insert(result.back().key).second)
-        throw fault("{} appears twice", in_quotes(result.back().key));
-    }
-    return result;
-  }
+  std::vector<Entry> entries(Id id);
 
-  static std::string listed(const std::vector<std::string>& names) {
-    std::string text;
-    for (std::size_t i = 0; i < names.size() && i < 20; ++i)
-      text += (i == 0 ? "" : ", ") + in_quotes(names[i]);
-    return names.size() > 20 ? fmt::format("{} and {} more", text, names.size() - 20) : text;
-  }
+  static std::string listed(const std::vector<std::string>& names);
 
-  Id only_dict_of_tensors() {
-    const auto root = document_.root;
-    if (!is_container(root)) return root;
-    std::vector<Entry> dicts;
-    for (auto& entry : entries(root)) {
-      if (is_tensor(entry.value)) return root;
-      if (has_tensors_[entry.value]) dicts.push_back(std::move(entry));
-    }
-    if (dicts.size() == 1) return dicts[0].value;
-    if (dicts.empty()) return root;
-    std::vector<std::string> names;
-    for (const auto& dict : dicts) names.push_back(dict.key);
-    throw fault("several of its entries contain tensors: {}; specify the key of one", listed(names));
-  }
+  Id only_dict_of_tensors();
 
   // Keys may themselves contain dots.
-  Id find(std::string_view key) {
-    auto id = document_.root;
-    for (auto rest = key;;) {
-      std::vector<std::string> names;
-      const Entry* next = nullptr;
-      const auto here = is_container(id) ? entries(id) : std::vector<Entry>{};
-      for (const auto& entry : here) {
-        if (has_tensors_[entry.value]) names.push_back(entry.key);
-        if (entry.key == rest) return entry.value;
-        if (!next && rest.starts_with(entry.key) && rest[entry.key.size()] == '.') next = &entry;
-      }
-      if (!next) throw fault("{} doesn't exist; entries with tensors are: {}", in_quotes(key), listed(names));
-      rest.remove_prefix(next->key.size() + 1);
-      id = next->value;
-    }
-  }
+  Id find(std::string_view key);
 
   // The document's max_depth limits this recursion.
-  void collect(Id id, const std::string& prefix) {
-    for (const auto& [key, value] : entries(id)) {
-      const auto name = prefix + key;
-      spend(name.size());
-      if (is_tensor(value)) {
-        if (!names_.insert(name).second) throw fault("tensor {}: the name is duplicate", in_quotes(name));
-        result_.tensors.push_back(tensor(value, name));
-      } else if (has_tensors_[value]) {
-        collect(value, name + ".");
-      } else {
-        result_.skipped.push_back(printable(name));
-      }
-    }
-  }
+  void collect(Id id, const std::string& prefix);
 
-  TorchTensorRecord tensor(Id id, const std::string& name) {
-    const auto bad = [&](std::string_view what) { return fault("tensor {}: {}", in_quotes(name), what); };
-    if (!is_utf8(name)) throw bad("its name isn't UTF-8");
-    const auto* call = get<pickle::Call>(id);
-    auto function = call->function_and_arguments[0];
-    const auto* arguments = get<pickle::Tuple>(call->function_and_arguments[1]);
-    for (;;) {
-      const auto made_by = get<pickle::Global>(function)->name;
-      const auto* known = std::ranges::find(torch_rebuilders, made_by, &TorchRebuilder::name);
-      if (known == torch_rebuilders.end()) throw bad("it is built by a function that doesn't build tensors");
-      if (!known->unreadable.empty()) {
-        throw bad(fmt::format("it is {}; only dense tensors can be read", known->unreadable));
-      }
-      const auto& items = arguments->items;
-      if (made_by == "torch._utils._rebuild_tensor_v2") return record(name, items, bad, false);
-      if (made_by == "torch._utils._rebuild_tensor_v3") return record(name, items, bad, true);
-      if (made_by == "torch._tensor._rebuild_from_type_v2") {
-        // Items: the function, the class, the arguments, the attributes.
-        const auto* type = items.size() == 4 ? get<pickle::Global>(items[1]) : nullptr;
-        const auto* inner = items.size() == 4 ? get<pickle::Tuple>(items[2]) : nullptr;
-        if (!type || !inner || !get<pickle::Global>(items[0]) ||
-            (type->name != "torch.Tensor" && type->name != "torch.nn.parameter.Parameter")) {
-          throw bad("it is of a custom tensor class; only dense tensors can be read");
-        }
-        function = items[0];
-        arguments = inner;
-      } else {  // a parameter, which wraps a tensor
-        const auto* inner = items.empty() || !is_tensor(items[0]) ? nullptr : get<pickle::Call>(items[0]);
-        if (!inner) throw bad("it is a parameter without a tensor");
-        function = inner->function_and_arguments[0];
-        arguments = get<pickle::Tuple>(inner->function_and_arguments[1]);
-      }
-    }
-  }
+  TorchTensorRecord tensor(Id id, const std::string& name);
 
   // `typed`: the dtype is an argument, and the storage may be untyped.
   template <class Fault>
@@ -273,10 +138,7 @@ class TorchStateDictReader {
     return record;
   }
 
-  static const TorchDtype* find_dtype(std::string_view TorchDtype::*field, std::string_view name) {
-    const auto* found = std::ranges::find(torch_dtypes, name, field);
-    return found == torch_dtypes.end() ? nullptr : found;
-  }
+  static const TorchDtype* find_dtype(std::string_view TorchDtype::*field, std::string_view name);
 
   // Returns the storage's dtype; unset if it is untyped.
   template <class Fault>

@@ -1,9 +1,12 @@
 #pragma once
 
+#ifndef ETUDE_TORCH_FILE
+#error "etude/formats/zip_archive.hpp needs a library: link etude::torch_file"
+#endif
+
 #include <fmt/format.h>
 #include <zip.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -11,8 +14,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <system_error>
-#include <utility>
 
 #include "etude/base/error.hpp"
 #include "etude/io/file_text.hpp"
@@ -27,22 +28,10 @@ class ZipArchive {
     std::uint64_t index, size, compressed_size;
   };
 
-  explicit ZipArchive(const std::filesystem::path& path) : name_(path.string()) {
-    std::error_code error;
-    if (!std::filesystem::is_regular_file(path, error)) {
-      throw fault(error ? "can't be opened: " + error.message() : "it isn't a file");
-    }
-    file_size_ = std::filesystem::file_size(path, error);
-    if (error) throw fault("its size can't be read: " + error.message());
-    ErrorCode code;
-    open(zip_source_file_create(path.c_str(), 0, -1, &code.error), code);
-  }
+  explicit ZipArchive(const std::filesystem::path& path);
 
   /// Reads from memory that must outlive it; `name` is for messages.
-  ZipArchive(std::string_view bytes, std::string name) : name_(std::move(name)), file_size_(bytes.size()) {
-    ErrorCode code;
-    open(zip_source_buffer_create(bytes.data(), bytes.size(), /*freep=*/0, &code.error), code);
-  }
+  ZipArchive(std::string_view bytes, std::string name);
 
   const std::string& name() const { return name_; }
   std::uint64_t file_size() const { return file_size_; }
@@ -51,38 +40,12 @@ class ZipArchive {
   const std::map<std::string, Entry, std::less<>>& entries() const { return entries_; }
 
   /// Null if missing.
-  const Entry* find(std::string_view name) const {
-    const auto found = entries_.find(name);
-    return found == entries_.end() ? nullptr : &found->second;
-  }
+  const Entry* find(std::string_view name) const;
 
   /// Reads the `size` bytes of an entry of this archive.
-  void read(const Entry& entry, void* to) const {
-    struct Close {
-      void operator()(zip_file_t* file) const { zip_fclose(file); }
-    };
-    const std::unique_ptr<zip_file_t, Close> file(zip_fopen_index(archive_.get(), entry.index, 0));
-    if (!file) throw fault(entry_fault(entry, zip_strerror(archive_.get())));
-    const auto damaged = [&] { return fault(entry_fault(entry, zip_file_strerror(file.get()))); };
-    auto* bytes = static_cast<char*>(to);
-    for (auto left = entry.size; left > 0;) {
-      const auto read = zip_fread(file.get(), bytes, left);
-      if (read < 0) throw damaged();
-      if (read == 0) throw fault(entry_fault(entry, "it ends too early"));
-      bytes += read;
-      left -= static_cast<std::uint64_t>(read);
-    }
-    char more = 0;  // reading past the end verifies the checksum
-    const auto rest = zip_fread(file.get(), &more, 1);
-    if (rest < 0) throw damaged();
-    if (rest > 0) throw fault(entry_fault(entry, "it is longer than its stated size"));
-  }
+  void read(const Entry& entry, void* to) const;
 
-  std::string read(const Entry& entry) const {
-    std::string bytes(entry.size, '\0');
-    read(entry, bytes.data());
-    return bytes;
-  }
+  std::string read(const Entry& entry) const;
 
  private:
   struct ErrorCode {
@@ -99,63 +62,13 @@ class ZipArchive {
   CheckpointError fault(std::string_view what) const {
     return CheckpointError(fmt::format("{}: {}", name_, what));
   }
-  std::string entry_fault(const Entry& entry, std::string_view what) const {
-    const char* name = zip_get_name(archive_.get(), entry.index, ZIP_FL_ENC_RAW);
-    return fmt::format("entry {}: {}", detail::in_quotes(name ? name : ""), what);
-  }
+  std::string entry_fault(const Entry& entry, std::string_view what) const;
 
-  void open(zip_source_t* source, ErrorCode& code) {
-    if (file_size_ == 0) {  // libzip treats it as an archive without entries
-      zip_source_free(source);
-      throw fault("it isn't a whole zip archive: it is empty");
-    }
-    archive_.reset(source ? zip_open_from_source(source, ZIP_RDONLY | ZIP_CHECKCONS, &code.error) : nullptr);
-    if (!archive_) {
-      zip_source_free(source);
-      if (zip_error_code_zip(&code.error) == ZIP_ER_EXISTS)
-        throw fault("it has two entries with the same name");
-      throw fault(fmt::format("it isn't a whole zip archive: {}", zip_error_strerror(&code.error)));
-    }
-    std::uint64_t compressed = 0;
-    const auto count = static_cast<std::uint64_t>(zip_get_num_entries(archive_.get(), 0));
-    for (std::uint64_t i = 0; i < count; ++i) add(i, compressed);
-  }
+  void open(zip_source_t* source, ErrorCode& code);
 
-  void add(std::uint64_t index, std::uint64_t& compressed) {
-    zip_stat_t stat;
-    constexpr zip_uint64_t needed = ZIP_STAT_NAME | ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE |
-                                    ZIP_STAT_COMP_METHOD | ZIP_STAT_ENCRYPTION_METHOD;
-    if (zip_stat_index(archive_.get(), index, ZIP_FL_ENC_RAW, &stat) != 0 ||
-        (stat.valid & needed) != needed) {
-      throw fault(fmt::format("entry {} can't be read", index));
-    }
-    const std::string_view name = stat.name;
-    const auto bad = [&](std::string_view what) {
-      return fault(fmt::format("entry {}: {}", detail::in_quotes(name), what));
-    };
-    if (leads_out(name)) throw bad("its name leads out of the archive");
-    if (stat.encryption_method != ZIP_EM_NONE) throw bad("it is encrypted");
-    if (stat.comp_method != ZIP_CM_STORE && stat.comp_method != ZIP_CM_DEFLATE) {
-      throw bad(fmt::format("its compression method is {}; 0 (none) and 8 (deflate) are allowed",
-                            stat.comp_method));
-    }
-    // Entries that share bytes could expand without limit.
-    if (stat.comp_size > file_size_ - compressed) throw bad("it goes past the end of the file");
-    compressed += stat.comp_size;
-    if (stat.comp_method == ZIP_CM_STORE && stat.size != stat.comp_size) throw bad("its two sizes differ");
-    if (!entries_.emplace(name, Entry{index, stat.size, stat.comp_size}).second)
-      throw fault("it has two entries with the same name");
-  }
+  void add(std::uint64_t index, std::uint64_t& compressed);
 
-  static bool leads_out(std::string_view name) {
-    if (name.empty() || name.starts_with('/') || name.find('\\') != name.npos) return true;
-    for (std::size_t begin = 0; begin <= name.size();) {
-      const auto end = std::min(name.find('/', begin), name.size());
-      if (name.substr(begin, end - begin) == "..") return true;
-      begin = end + 1;
-    }
-    return false;
-  }
+  static bool leads_out(std::string_view name);
 
   std::string name_;
   std::uint64_t file_size_ = 0;

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <fmt/format.h>
-
 #ifndef XXH_INLINE_ALL
 #define XXH_INLINE_ALL
 #endif
@@ -26,20 +24,13 @@ class Checksum {
   }
 
   /// The checksum so far: 32 hexadecimal digits, as `xxhsum -H2` prints them.
-  std::string hex() const {
-    const auto hash = XXH3_128bits_digest(&state_);
-    return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
-  }
+  std::string hex() const;
 
  private:
   XXH3_state_t state_;
 };
 
 /// The checksum of `bytes`.
-inline std::string checksum(std::span<const std::byte> bytes) {
-  Checksum sum;
-  sum.update(bytes);
-  return sum.hex();
-}
+std::string checksum(std::span<const std::byte> bytes);
 
 }  // namespace etude::inline v0

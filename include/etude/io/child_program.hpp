@@ -31,11 +31,7 @@ class ChildProgram {
   explicit ChildProgram(const Options& options);
   ChildProgram(ChildProgram&& other) noexcept
       : process_(std::exchange(other.process_, -1)), life_line_(std::move(other.life_line_)) {}
-  ChildProgram& operator=(ChildProgram&& other) noexcept {
-    std::swap(process_, other.process_);
-    std::swap(life_line_, other.life_line_);
-    return *this;
-  }
+  ChildProgram& operator=(ChildProgram&& other) noexcept;
   /// Asks a child that is running to end, and waits for it.
   ~ChildProgram();
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cerrno>
 #include <string>
 
 #include "etude/base/error.hpp"
@@ -16,10 +15,7 @@ struct DiskFullError : CheckpointError {
 namespace detail {
 
 /// Throws DiskFullError if `reason`, an `errno`, is a lack of room, else CheckpointError.
-[[noreturn]] inline void throw_file_error(const std::string& text, int reason) {
-  if (reason == ENOSPC || reason == EDQUOT || reason == EFBIG) throw DiskFullError(text);
-  throw CheckpointError(text);
-}
+[[noreturn]] void throw_file_error(const std::string& text, int reason);
 
 }  // namespace detail
 }  // namespace etude::inline v0

@@ -1,13 +1,9 @@
 #pragma once
 
 #include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <filesystem>
-#include <utility>
 
 #include "etude/io/descriptor.hpp"
 #include "etude/io/file_system.hpp"
@@ -20,16 +16,7 @@ namespace detail {
 enum class LockState { held, taken, unknown };
 
 /// Locks the file or folder that was opened at `path`.
-inline LockState lock_state(const Descriptor& file, const std::filesystem::path& path) {
-  if (!file || uninterrupted([&] { return ::flock(file.get(), LOCK_EX | LOCK_NB); }) != 0)
-    return errno == EWOULDBLOCK ? LockState::taken : LockState::unknown;
-  struct stat mine {
-  }, now{};
-  const bool is_there = ::fstat(file.get(), &mine) == 0 && ::lstat(path.c_str(), &now) == 0 &&
-                        mine.st_dev == now.st_dev && mine.st_ino == now.st_ino;
-  return is_there ? LockState::held
-                  : LockState::unknown;  // it may have been removed while we were locking it
-}
+LockState lock_state(const Descriptor& file, const std::filesystem::path& path);
 
 /// The lock that shows that a folder's writer is alive. It ends with the process, however that ends. Network
 /// file systems may keep folder locks local to one host: two hosts must not write to the same name.
@@ -54,19 +41,7 @@ class FolderLock {
 /// from its parent.
 class LockFile {
  public:
-  explicit LockFile(std::filesystem::path path) : path_(std::move(path)) {
-    // The previous holder may remove it between our opening and locking it.
-    for (int attempt = 0; state_ == LockState::unknown && attempt < 100; ++attempt) {
-      file_ = Descriptor(uninterrupted(
-          [&] { return ::open(path_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666); }));
-      if (!file_) {
-        open_error_ = errno;
-        return;
-      }
-      state_ = lock_state(file_, path_);
-    }
-    if (state_ == LockState::unknown) ::unlink(path_.c_str());  // a file system without locks
-  }
+  explicit LockFile(std::filesystem::path path);
   LockFile(const LockFile&) = delete;
   LockFile& operator=(const LockFile&) = delete;
   ~LockFile() {
@@ -101,11 +76,6 @@ inline bool is_abandoned(const std::filesystem::path& partial) {
 }
 
 /// Removes `partial` if it is abandoned; safe against a writer that starts at the same moment.
-inline bool remove_abandoned(FileSystem& files, const std::filesystem::path& partial) {
-  const detail::FolderLock lock(partial);
-  if (lock.state() != detail::FolderLock::State::held) return false;
-  files.remove_all(partial);
-  return true;
-}
+bool remove_abandoned(FileSystem& files, const std::filesystem::path& partial);
 
 }  // namespace etude::inline v0

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdlib>
 #include <exception>
 #include <initializer_list>
 
@@ -14,18 +13,7 @@ namespace etude::inline v0 {
 /// it again page by page: for a stack of 16 layers of width 256 that takes a third of a step. Does nothing if
 /// the user set glibc's own variables for this (MALLOC_TRIM_THRESHOLD_, GLIBC_TUNABLES), or with other
 /// allocators.
-inline void keep_freed_memory() {
-#if defined(__GLIBC__)
-  static const bool done = [] {
-    for (const char* name : {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"})
-      if (std::getenv(name) != nullptr) return true;
-    mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the largest value of glibc's own dynamic threshold
-    mallopt(M_TRIM_THRESHOLD, 512 << 20);
-    return true;
-  }();
-  static_cast<void>(done);
-#endif
-}
+void keep_freed_memory();
 
 /// Whether `error` means out of memory, on any device, so that a smaller batch may fit. The exception may
 /// keep tensors alive: release it before trying again.

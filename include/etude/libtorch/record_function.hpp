@@ -28,20 +28,9 @@ template struct Reveal<RecordedInputs, &at::RecordFunction::inputs_>;
 
 /// The inputs of an operator that starts. LibTorch's own function checks a flag that exists only without
 /// NDEBUG; official LibTorch builds are compiled with NDEBUG and never set it.
-inline c10::ArrayRef<const c10::IValue> inputs_of(const at::RecordFunction& function) {
-#ifdef NDEBUG
-  return function.inputs();
-#else
-  return function.*reveal(detail::RecordedInputs());
-#endif
-}
+c10::ArrayRef<const c10::IValue> inputs_of(const at::RecordFunction& function);
 
 /// Whether the output of an operator is uninitialised memory.
-inline bool gives_raw_memory(std::string_view name) {
-  for (const std::string_view prefix :
-       {"aten::empty", "aten::_empty", "aten::new_empty", "aten::resize", "aten::set_"})
-    if (name.starts_with(prefix)) return true;
-  return false;
-}
+bool gives_raw_memory(std::string_view name);
 
 }  // namespace etude::inline v0::libtorch

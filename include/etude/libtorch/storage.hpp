@@ -5,30 +5,15 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <unordered_set>
 #include <vector>
 
 namespace etude::inline v0::libtorch {
 
 /// Gives a tensor's storage, and so that of all its views, new memory of `bytes`, whose content is
 /// unspecified. With 0 bytes it has none, and must not be read.
-inline void resize_storage(const torch::Tensor& tensor, std::size_t bytes) {
-  auto* storage = tensor.storage().unsafeGetStorageImpl();
-  auto* allocator = c10::GetAllocator(tensor.device().type());
-  storage->set_data_ptr_noswap(allocator->allocate(0));  // frees the old memory first
-  if (bytes > 0) storage->set_data_ptr_noswap(allocator->allocate(bytes));
-  storage->set_nbytes(bytes);
-}
+void resize_storage(const torch::Tensor& tensor, std::size_t bytes);
 
 /// The memory of these tensors in bytes: a storage that several share counts once, and as a whole.
-inline std::int64_t storage_bytes(const std::vector<torch::Tensor>& tensors) {
-  std::unordered_set<const void*> seen;
-  std::int64_t bytes = 0;
-  for (const auto& tensor : tensors)
-    if (tensor.defined() && tensor.layout() == at::kStrided &&
-        seen.insert(tensor.storage().unsafeGetStorageImpl()).second)
-      bytes += static_cast<std::int64_t>(tensor.storage().nbytes());
-  return bytes;
-}
+std::int64_t storage_bytes(const std::vector<torch::Tensor>& tensors);
 
 }  // namespace etude::inline v0::libtorch

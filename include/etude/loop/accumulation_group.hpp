@@ -42,18 +42,12 @@ class AccumulationGroup {
   void set_tokens(std::int64_t tokens) { tokens_ = tokens; }
   void set_floating_point_ops(double ops) { floating_point_ops_ = ops; }
   void set_num_items(std::optional<double> items) { num_items_ = items; }
-  std::optional<double> num_items() const {
-    settle();
-    return num_items_;
-  }
+  std::optional<double> num_items() const;
 
   /// How the losses of its micro-batches add up, and if by their divisors, the group's.
   void set_reduction(LossReduction reduction) { reduction_ = reduction; }
   void set_divisor(std::optional<LossDivisor> divisor) { divisor_ = std::move(divisor); }
-  const std::optional<LossDivisor>& divisor() const {
-    settle();
-    return divisor_;
-  }
+  const std::optional<LossDivisor>& divisor() const;
 
   /// `arrive` sets what depends on the other processes; it is called before that is first used.
   void settle_by(std::function<void()> arrive) { arrive_ = std::move(arrive); }
@@ -86,10 +80,7 @@ class AccumulationGroup {
 
   /// Begins a micro-batch: the fraction of its examples that this process has, if there are several, and the
   /// divisor of its loss, if that is known.
-  void set_batch(double share, std::optional<LossDivisor> divisor = {}) {
-    batch_share_ = share;
-    part_divisor_ = std::move(divisor);
-  }
+  void set_batch(double share, std::optional<LossDivisor> divisor = {});
   /// The divisor of the part under way, where `in_parts` makes several.
   void set_part_divisor(std::optional<LossDivisor> divisor) { part_divisor_ = std::move(divisor); }
   /// Whether the micro-batch under way only keeps this process in step with the others.

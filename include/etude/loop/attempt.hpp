@@ -42,22 +42,10 @@ class Attempt {
     throw of_another;
   }
   /// Throws it, or StopTraining with the first reason for which a process stops. All processes call this.
-  [[noreturn]] void rethrow_stop() const {
-    std::string first = "another process stops";
-    for (const auto& reason : core_.ranks.gather(reason_)) {
-      if (reason.empty()) continue;
-      first = reason;
-      break;
-    }
-    rethrow(StopTraining(first));
-  }
+  [[noreturn]] void rethrow_stop() const;
 
  private:
-  void keep(GradientsResult result, std::string reason) {
-    result_ = result;
-    reason_ = std::move(reason);
-    error_ = std::current_exception();
-  }
+  void keep(GradientsResult result, std::string reason);
 
   TrainerCore& core_;
   GradientsResult result_ = GradientsResult::complete;
@@ -71,10 +59,7 @@ class AttemptLogs {
   explicit AttemptLogs(TrainerCore& core) : core_(core), before_(std::exchange(core.pending_logs, {})) {}
   AttemptLogs(const AttemptLogs&) = delete;
   AttemptLogs& operator=(const AttemptLogs&) = delete;
-  ~AttemptLogs() {
-    before_.merge(std::exchange(core_.pending_logs, {}));
-    core_.pending_logs = std::move(before_);
-  }
+  ~AttemptLogs();
   void drop() { core_.pending_logs = {}; }
 
  private:

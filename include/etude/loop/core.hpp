@@ -247,20 +247,7 @@ struct TrainerCore {
   void load_progress(const TrainingProgress& saved);
 
   // defined in the class, so that an event without handlers costs nothing
-  Context context() {
-    return {args,
-            state,
-            control,
-            model,
-            optimizers.current(),
-            optimizers.current_scheduler(),
-            optimizers,
-            train_dataloader.get(),
-            eval_dataloader,
-            options.processing_class ? &options.processing_class : nullptr,
-            pending_logs,
-            *trainer};
-  }
+  Context context();
 
   /// Adds the number of updates that were left out, if there were any.
   void add_skipped_steps(Metrics& logs) const;

@@ -4,7 +4,6 @@
 #include <deque>
 #include <memory>
 #include <optional>
-#include <string>
 #include <utility>
 
 #include "etude/base/error.hpp"
@@ -23,10 +22,7 @@ class HostBatches {
 
   void add(Batch batch) { waiting_.push_back(std::move(batch)); }
   /// Starts a new group at the training's position.
-  void clear() {
-    waiting_.clear();
-    taken_ = 0;
-  }
+  void clear();
   std::int64_t size() const { return static_cast<std::int64_t>(waiting_.size()); }
 
   std::optional<Batch> next();

@@ -39,10 +39,7 @@ class NonFiniteUpdates {
 
   bool is_on() const { return core_.args.on_non_finite != OnNonFinite::ignore; }
 
-  void begin_step() {
-    has_rejected_ = false;
-    may_copy_ = true;
-  }
+  void begin_step();
   /// Called after a step that made an update.
   void end_step() {
     if (!has_rejected_) core_.progress.rejected_in_a_row = 0;

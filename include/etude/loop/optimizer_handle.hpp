@@ -51,13 +51,7 @@ class OptimizerHandle {
   /// unless those of fp16 have overflowed. In a group of several micro-batches, only the last one's call does
   /// so, and the others' gradients count. Throws ArgumentError outside of a `training_step`, and unless the
   /// trainer declares that it makes the steps.
-  void step() const {
-    if (!core_.step_by_hand)
-      throw ArgumentError(
-          "step() of an optimizer is called by a trainer, or at a time, that doesn't make the steps: must be "
-          "in a training_step, with `static constexpr bool automatic_optimization = false;`");
-    core_.step_by_hand(place_);
-  }
+  void step() const;
 
   Optimizer* operator->() const { return core_.optimizers[place_].optimizer.get(); }
   Optimizer& operator*() const { return *core_.optimizers[place_].optimizer; }

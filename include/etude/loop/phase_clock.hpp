@@ -2,7 +2,6 @@
 
 #include <array>
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -42,18 +41,10 @@ class PhaseClock {
   class Scope {
    public:
     /// `is_shown`: as a part of the trace.
-    Scope(PhaseClock& clock, TimedPhase phase, bool is_shown = true) : clock_(clock), before_(clock.phase_) {
-      clock_.enter(phase);
-      if (clock_.trace_ && is_shown) [[unlikely]]
-        begin_ = Clock::now();
-    }
+    Scope(PhaseClock& clock, TimedPhase phase, bool is_shown = true);
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
-    ~Scope() {
-      if (clock_.trace_) [[unlikely]]
-        record();
-      clock_.enter(before_);
-    }
+    ~Scope();
 
    private:
     void record() const;
@@ -68,19 +59,10 @@ class PhaseClock {
    public:
     static constexpr std::int64_t no_number = -1;
 
-    Slice(PhaseClock& clock, std::string_view name, std::int64_t number = no_number) : clock_(clock) {
-      if (!clock_.trace_) [[likely]]
-        return;
-      name_ = name;
-      number_ = number;
-      begin_ = Clock::now();
-    }
+    Slice(PhaseClock& clock, std::string_view name, std::int64_t number = no_number);
     Slice(const Slice&) = delete;
     Slice& operator=(const Slice&) = delete;
-    ~Slice() {
-      if (!name_.empty()) [[unlikely]]
-        record();
-    }
+    ~Slice();
 
    private:
     void record() const;
@@ -92,13 +74,7 @@ class PhaseClock {
   };
 
  private:
-  void enter(TimedPhase phase) {
-    if (phase == phase_ || !runs_) return;
-    const auto now = Clock::now();
-    spent_[static_cast<std::size_t>(phase_)] += now - since_;
-    since_ = now;
-    phase_ = phase;
-  }
+  void enter(TimedPhase phase);
 
   std::array<Clock::duration, enum_names<TimedPhase>.size()> spent_{};
   TimedPhase phase_ = TimedPhase::other;

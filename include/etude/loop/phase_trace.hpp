@@ -22,12 +22,7 @@ class PhaseTrace {
   explicit PhaseTrace(std::size_t most = most_slices) : most_(most) {}
 
   /// Without a number, it is below 0.
-  void add(std::string_view name, std::string_view category, std::int64_t number, Clock::time_point begin) {
-    if (slices_.size() < most_)
-      slices_.push_back({name, category, number, begin, Clock::now()});
-    else
-      ++left_out_;
-  }
+  void add(std::string_view name, std::string_view category, std::int64_t number, Clock::time_point begin);
 
   /// The number of slices beyond the limit.
   std::int64_t left_out() const { return left_out_; }

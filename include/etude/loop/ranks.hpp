@@ -38,12 +38,7 @@ class Ranks {
   void agree(TrainerControl& control);
 
   /// Throws `Interrupted` after a signal; with several processes, once they have agreed on it.
-  void throw_if_interrupted() const {
-    if (!several())
-      etude::throw_if_interrupted();
-    else if (signal_ != 0)
-      throw Interrupted(signal_);
-  }
+  void throw_if_interrupted() const;
 
   /// Called in long operations after the same number of batches in all processes: if any of them has received
   /// a signal, throws `Interrupted` in all.
@@ -78,10 +73,7 @@ class Ranks {
   void check() const;
 
   /// Forgets what the processes agreed on in an earlier training.
-  void begin_training() {
-    signal_ = 0;
-    stop_is_agreed = memory_is_agreed = false;
-  }
+  void begin_training();
 
   /// While it lives, the others wait to be told how this process's part of the step has ended, be it by
   /// StopTraining or for want of memory.

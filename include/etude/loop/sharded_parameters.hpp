@@ -24,10 +24,7 @@ class EndOfUnits {
   explicit EndOfUnits(TrainerCore& core) : core_(core) {}
   EndOfUnits(const EndOfUnits&) = delete;
   EndOfUnits& operator=(const EndOfUnits&) = delete;
-  ~EndOfUnits() {
-    core_.sharded_units.reset();
-    core_.recomputed_units.reset();
-  }
+  ~EndOfUnits();
 
  private:
   TrainerCore& core_;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <vector>
@@ -18,19 +17,7 @@ class SlowRank {
 
   /// Adds a window of so many seconds, in which each of at least two processes has waited so long. Returns
   /// the slow process, unless it is the one that was returned last.
-  std::optional<Finding> add(std::vector<double> waits, double seconds) {
-    constexpr double too_much = 0.2;
-    constexpr int enough_windows = 3;
-    const auto slowest = static_cast<std::size_t>(std::ranges::min_element(waits) - waits.begin());
-    std::ranges::partial_sort(waits, waits.begin() + 2);
-    const double share = (waits[1] - waits[0]) / seconds;
-    const bool is_slow = share > too_much;
-    windows_ = !is_slow ? 0 : slowest == slowest_ ? windows_ + 1 : 1;
-    slowest_ = slowest;
-    if (windows_ < enough_windows || returned_ == slowest) return std::nullopt;
-    returned_ = slowest;
-    return Finding{.rank = slowest, .share = share};
-  }
+  std::optional<Finding> add(std::vector<double> waits, double seconds);
 
  private:
   int windows_ = 0;  // in a row, in which the others waited for the same process

@@ -82,11 +82,7 @@ class ComputeMetrics {
   }
 
   /// The state of a StreamingMetric.
-  std::vector<metrics::MetricState> state() const {
-    std::vector<metrics::MetricState> result;
-    call_({.state = &result});
-    return result;
-  }
+  std::vector<metrics::MetricState> state() const;
   /// The result of all these states of a StreamingMetric; empty if there are none.
   Metrics merged(const std::vector<std::vector<metrics::MetricState>>& states) const {
     return call_({.states = &states});

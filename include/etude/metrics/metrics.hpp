@@ -42,11 +42,7 @@ class Metrics {
 
   /// The value of `name`; a new name is appended with value 0. Throws ArgumentError for a new name that isn't
   /// UTF-8, since it couldn't be saved in a checkpoint.
-  double& operator[](std::string_view name) {
-    if (auto* entry = entry_of(name)) return entry->second;
-    detail::check_metric_name(name);
-    return entries_.emplace_back(name, 0.0).second;
-  }
+  double& operator[](std::string_view name);
 
   /// The value of `name`. Throws MetricError that lists the known names.
   const double& at(std::string_view name) const;
@@ -81,10 +77,7 @@ class Metrics {
   }
 
  private:
-  value_type* entry_of(std::string_view name) {
-    const auto it = find(name);
-    return it == end() ? nullptr : &entries_[static_cast<std::size_t>(it - begin())];
-  }
+  value_type* entry_of(std::string_view name);
 
   std::string missing(std::string_view name) const;
 

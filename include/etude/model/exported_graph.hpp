@@ -5,9 +5,7 @@
 #include <ATen/core/stack.h>
 #include <torch/types.h>
 
-#include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -96,26 +94,10 @@ class ExportedGraph {
 };
 
 /// Whether a node does something besides computing its outputs.
-inline bool has_effect(const ExportedGraph::Node& node) {
-  if (node.operation)
-    return node.outputs.empty() || node.operation->schema().is_mutable() ||
-           node.operation->hasTag(at::Tag::nondeterministic_seeded);
-  return std::ranges::any_of(node.graphs,
-                             [](const auto& graph) { return std::ranges::any_of(graph.nodes, has_effect); });
-}
+bool has_effect(const ExportedGraph::Node& node);
 
 /// Whether two places of a schema share memory.
-inline bool share_memory(const c10::AliasInfo* a, const c10::AliasInfo* b) {
-  if (!a || !b) return false;
-  const auto sets = [](const c10::AliasInfo& info) {
-    auto all = info.beforeSets();
-    for (const auto& element : info.containedTypes())
-      all.insert(element.beforeSets().begin(), element.beforeSets().end());
-    return all;
-  };
-  const auto others = sets(*b);
-  return std::ranges::any_of(sets(*a), [&](const auto& set) { return others.contains(set); });
-}
+bool share_memory(const c10::AliasInfo* a, const c10::AliasInfo* b);
 
 /// For each value the one whose memory it has: its own, or another that it is a view of or that was changed
 /// in place.
@@ -128,17 +110,7 @@ class MemoryOwners {
   std::size_t of(std::size_t slot) const { return owners_[slot]; }
 
   /// Adds a node; nodes are added in their order.
-  void add(const ExportedGraph::Node& node) {
-    if (!node.operation) return;
-    const auto& schema = node.operation->schema();
-    for (std::size_t i = 0; i < node.outputs.size(); ++i) {
-      const auto* returned = schema.returns()[node.gives_list ? 0 : i].alias_info();
-      for (std::size_t j = 0; j < node.arguments.size(); ++j)
-        if (!node.arguments[j].uses.empty() && node.arguments[j].uses[0].slot != ExportedGraph::no_slot &&
-            share_memory(returned, schema.arguments()[j].alias_info()))
-          owners_[node.outputs[i]] = owners_[node.arguments[j].uses[0].slot];
-    }
-  }
+  void add(const ExportedGraph::Node& node);
 
   /// Calls `visit` with the owner of each value that a node writes to.
   template <class Visit>

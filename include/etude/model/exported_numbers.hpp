@@ -97,13 +97,7 @@ T wrapping(T a, T b, F f) {
     return static_cast<T>(f(static_cast<std::uint64_t>(a), static_cast<std::uint64_t>(b)));
 }
 
-inline c10::IValue power(const torch::jit::Stack& stack) {
-  if (!are_integers(stack) || integer_of(stack[1]) < 0) return std::pow(real_of(stack[0]), real_of(stack[1]));
-  std::uint64_t result = 1, base = static_cast<std::uint64_t>(integer_of(stack[0]));
-  for (auto left = static_cast<std::uint64_t>(integer_of(stack[1])); left > 0; left >>= 1, base *= base)
-    if (left & 1) result *= base;
-  return static_cast<std::int64_t>(result);
-}
+c10::IValue power(const torch::jit::Stack& stack);
 
 using NumberStack = torch::jit::Stack;
 
@@ -172,10 +166,7 @@ inline constexpr std::array number_functions{
     NumberFunction{"torch.sym_sqrt", 1, [](NumberStack& s) { s.assign({std::sqrt(real_of(s[0]))}); }}};
 
 /// Null if there is none of that name.
-inline const NumberFunction* find_number_function(std::string_view name) {
-  const auto found = std::ranges::find(number_functions, name, &NumberFunction::name);
-  return found == number_functions.end() ? nullptr : &*found;
-}
+const NumberFunction* find_number_function(std::string_view name);
 
 /// A size, stride or the like of a tensor, without a call of the dispatcher; null for other operators.
 inline auto size_function(std::string_view operation) -> void (*)(NumberStack&) {

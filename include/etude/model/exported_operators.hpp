@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <string_view>
 
@@ -38,12 +37,6 @@ inline constexpr std::array<std::string_view, 10> unchecked_operators{
     "_reshape_alias", "_nested_", "quantized", "_cummax_helper", "_cummin_helper"};
 
 /// Whether an exported graph may not call an operator of this name, "aten::from_file".
-inline bool is_refused(std::string_view name) {
-  if (!name.starts_with("aten::"))
-    return std::ranges::find(internal_namespaces, name.substr(0, name.find(':'))) !=
-           internal_namespaces.end();
-  return std::ranges::any_of(unchecked_operators,
-                             [&](std::string_view part) { return name.find(part) != name.npos; });
-}
+bool is_refused(std::string_view name);
 
 }  // namespace etude::inline v0::detail

@@ -1,14 +1,12 @@
 #pragma once
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#ifndef ETUDE_EXPORTED
+#error "etude/model/load_exported.hpp needs a library: link etude::exported"
+#endif
 
-#include <algorithm>
 #include <filesystem>
-#include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "etude/base/error.hpp"
 #include "etude/formats/exported_json.hpp"
@@ -21,29 +19,11 @@
 namespace etude::inline v0 {
 namespace detail {
 
-inline ExportedProgram load_program(const Pt2Archive& archive, const std::string& model,
-                                    Pt2Archive::NamedTensors& tensors) {
-  auto program = read_program(archive.graph(model), fmt::format("{}: models/{}.json", archive.name(), model));
-  auto constants = archive.constants(model);
-  for (const auto& state : program.states) {
-    const auto found = constants.find(state.name);
-    if (found == constants.end()) continue;
-    (state.kind == ExportedState::Kind::constant ? program.constants : tensors).emplace(*found);
-  }
-  return program;
-}
+ExportedProgram load_program(const Pt2Archive& archive, const std::string& model,
+                             Pt2Archive::NamedTensors& tensors);
 
 /// Takes the file of tools/export.py out of `files` and returns the labels that the loss is a mean over.
-inline LossItems take_loss_items(ModelFiles& files, std::string_view archive) {
-  const auto file = files.extract("etude.json");
-  if (!file) return LossItems::unknown;
-  const auto where = fmt::format("{}: extra/etude.json", archive);
-  const auto json = exported_json(file.mapped(), where);
-  const auto& items = exported_text(exported_member(json, "loss_items", where), where);
-  if (items == "labels") return LossItems::labels;
-  if (items == "shifted_labels") return LossItems::shifted_labels;
-  throw exported_fault(where, "loss_items is {}: must be labels or shifted_labels", printable(items));
-}
+LossItems take_loss_items(ModelFiles& files, std::string_view archive);
 
 }  // namespace detail
 
@@ -52,31 +32,6 @@ inline LossItems take_loss_items(ModelFiles& files, std::string_view archive) {
 /// mode. With a single graph, operators that depend on the mode, such as dropout, are switched. Parameters
 /// and buffers are on the CPU. Programs link etude::torch_file, which needs libzip. Throws CheckpointError
 /// that names the file and the fault.
-inline ExportedModule load_exported(const std::filesystem::path& path) {
-  const Pt2Archive archive(path);
-  const auto models = archive.models();
-  const auto find = [&](std::initializer_list<std::string_view> names) {
-    return std::ranges::find_if(models,
-                                [&](const auto& model) { return std::ranges::count(names, model) > 0; });
-  };
-  const auto training = models.size() == 1 ? models.begin() : find({"model", "train"});
-  const auto evaluation = models.size() == 1 ? models.end() : find({"eval"});
-  if (training == models.end() || models.size() > 2 || (models.size() == 2 && evaluation == models.end()))
-    throw CheckpointError(fmt::format("{}: it has the graphs {}: must have one, or model (or train) and eval",
-                                      archive.name(), fmt::join(models, ", ")));
-  ExportedModuleImpl::Content content{.name = archive.name(),
-                                      .training = {},
-                                      .evaluation = nullptr,
-                                      .tensors = archive.weights(*training),
-                                      .files = archive.extra_files()};
-  content.loss_items = detail::take_loss_items(content.files, archive.name());
-  content.training = detail::load_program(archive, *training, content.tensors);
-  if (evaluation != models.end())
-    content.evaluation = std::make_shared<detail::ExportedProgram>(
-        detail::load_program(archive, *evaluation, content.tensors));
-  else
-    detail::follow_mode(content.training);
-  return ExportedModule(std::make_shared<ExportedModuleImpl>(std::move(content)));
-}
+ExportedModule load_exported(const std::filesystem::path& path);
 
 }  // namespace etude::inline v0

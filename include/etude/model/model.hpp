@@ -169,12 +169,7 @@ class EvalGuard {
   explicit EvalGuard(std::function<void()> restore) : restore_(std::move(restore)) {}
   EvalGuard(EvalGuard&& other) noexcept : restore_(std::exchange(other.restore_, nullptr)) {}
   EvalGuard& operator=(EvalGuard&&) = delete;
-  ~EvalGuard() {
-    try {
-      if (restore_) restore_();
-    } catch (...) {  // A module whose own train() throws keeps its current mode.
-    }
-  }
+  ~EvalGuard();
 
  private:
   std::function<void()> restore_;
@@ -197,10 +192,7 @@ class Model {
 
   /// The model's outputs, by name if it names them. Throws ArgumentError if it has no forward, and DataError
   /// if forward doesn't accept this number of inputs, or if an output holds something other than tensors.
-  Tensors forward(const Tensors& inputs) const {
-    if (!accepts(inputs.size())) refuse(inputs);
-    return model_->forward(inputs);
-  }
+  Tensors forward(const Tensors& inputs) const;
 
   /// The same for a batch's inputs; a forward that takes the whole batch sees its labels too.
   // A template, so that `forward({a, b})` means two inputs.

@@ -4,9 +4,6 @@ namespace etude::inline v0::detail {
 
 /// Whether optimizers use our own kernels on the CPU. Tests turn them off, to run the code for other
 /// devices.
-inline bool& uses_cpu_kernels() {
-  static bool uses = true;
-  return uses;
-}
+bool& uses_cpu_kernels();
 
 }  // namespace etude::inline v0::detail

@@ -101,10 +101,7 @@ struct FlatLayout {
 namespace detail {
 
 /// Aligns every parameter to a cache line, for kernels that prefer aligned memory.
-inline std::int64_t padded(std::int64_t elements, std::int64_t element_size) {
-  const std::int64_t line = 64 / element_size;
-  return (elements + line - 1) / line * line;
-}
+std::int64_t padded(std::int64_t elements, std::int64_t element_size);
 
 }  // namespace detail
 

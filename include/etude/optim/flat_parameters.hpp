@@ -151,23 +151,10 @@ class FlatParameters {
   /// Whether it received a gradient since the last `zero_grad`.
   bool has_gradient(std::size_t slot) const { return parts_[slot].has_gradient(); }
   /// Says so for a flat gradient that something besides autograd has written.
-  void set_has_gradient(std::size_t slot, bool has_gradient) {
-    Part& part = parts_[slot];
-    if (!part.gradient.defined()) {
-      part.reduced = has_gradient;
-    } else if (part.has_gradient() != has_gradient) {
-      part.zero_version = has_gradient ? never : static_cast<std::int64_t>(part.gradient._version());
-      part.parameter.mutable_grad() = part.gradient;
-      part.was_flat = true;
-    }
-  }
+  void set_has_gradient(std::size_t slot, bool has_gradient);
   /// The number of steps in which this parameter had a gradient.
   std::int64_t steps(std::size_t slot) const { return parts_[slot].steps; }
-  void set_steps(std::size_t slot, std::int64_t steps) {
-    parts_[slot].steps = steps;
-    ranges_outdated_ = true;
-    ++generation_;  // ranges may stay the same, but not their steps
-  }
+  void set_steps(std::size_t slot, std::int64_t steps);
 
  private:
   struct Part {
@@ -180,11 +167,7 @@ class FlatParameters {
     bool reduced = false;   // has a gradient, of which only a shard is kept
     bool was_flat = false;  // had a flat gradient: until then, autograd stores the first one where we see it
 
-    bool has_gradient() const {
-      const torch::Tensor& now = parameter.grad();
-      if (!now.defined() || !now.is_same(gradient)) return now.defined() || reduced;
-      return static_cast<std::int64_t>(gradient._version()) != zero_version;
-    }
+    bool has_gradient() const;
   };
 
   /// The tensors that are kept of a buffer that belongs to a unit.

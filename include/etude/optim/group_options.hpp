@@ -1,8 +1,6 @@
 #pragma once
 
 #include <c10/util/Type.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -30,10 +28,7 @@ std::string class_name(const Class& object) {
 }
 
 /// `below` updated with the members of `above`.
-inline nlohmann::ordered_json overlaid(nlohmann::ordered_json below, const nlohmann::ordered_json& above) {
-  for (const auto& [name, value] : above.items()) below[name] = value;
-  return below;
-}
+nlohmann::ordered_json overlaid(nlohmann::ordered_json below, const nlohmann::ordered_json& above);
 
 /// Reads options by name and continues after errors. Ranges are checked only for values that differ from
 /// those `given`: the optimizer has already accepted the latter.
@@ -57,10 +52,7 @@ class OptionReader {
 
   void add_fault(std::string_view fault) { reader_.faults.push_back(prefix_ + std::string(fault)); }
 
-  void check() const {
-    if (reader_.faults.empty()) return;
-    throw CheckpointError(fmt::format("the optimizer options: {}", fmt::join(reader_.faults, "\n")));
-  }
+  void check() const;
 
  private:
   const nlohmann::ordered_json& values_;
@@ -73,12 +65,7 @@ class OptionReader {
 struct GroupNumbers {
   double lr = 0, initial_lr = 0, weight_decay = 0;
 
-  GroupNumbers(const nlohmann::ordered_json& values, const nlohmann::ordered_json& given, std::string prefix)
-      : reader_(values, given, std::move(prefix)) {
-    reader_("lr", lr, allowed::at_least(0));
-    reader_("initial_lr", initial_lr, allowed::at_least(0));
-    reader_("weight_decay", weight_decay, allowed::at_least(0));
-  }
+  GroupNumbers(const nlohmann::ordered_json& values, const nlohmann::ordered_json& given, std::string prefix);
 
   void check() const { reader_.check(); }
 
@@ -91,56 +78,19 @@ struct SavedOptions {
   std::string type;
   std::vector<nlohmann::ordered_json> given, changed;
 
-  SavedOptions(const nlohmann::ordered_json& saved, std::size_t groups) {
-    const auto found = saved.find("type");
-    if (found == saved.end() || !found->is_string())
-      throw CheckpointError("the optimizer options must have a string 'type'");
-    type = found->get<std::string>();
-    given = list_in(saved, "given", groups);
-    changed = list_in(saved, "changed", groups);
-  }
+  SavedOptions(const nlohmann::ordered_json& saved, std::size_t groups);
 
  private:
   static std::vector<nlohmann::ordered_json> list_in(const nlohmann::ordered_json& saved, const char* name,
-                                                     std::size_t groups) {
-    const auto found = saved.find(name);
-    if (found == saved.end() || !found->is_array())
-      throw CheckpointError(fmt::format("the optimizer options must have a list '{}'", name));
-    if (found->size() != groups) {
-      throw CheckpointError(fmt::format(
-          "the checkpoint has {} parameter group{} in its optimizer's '{}', but the optimizer has "
-          "{}",
-          found->size(), found->size() == 1 ? "" : "s", name, groups));
-    }
-    for (const auto& group : *found) {
-      if (!group.is_object())
-        throw CheckpointError(
-            fmt::format("the optimizer options '{}' must be objects, not {}", name, short_json(group)));
-    }
-    return {found->begin(), found->end()};
-  }
+                                                     std::size_t groups);
 };
 
 /// `three_way` for one group. Between different types of optimizer, only the learning rates and weight decay
 /// are comparable, since other options may differ in meaning. The initial learning rate is merged together
 /// with the given one.
-inline nlohmann::ordered_json merge_options(const nlohmann::ordered_json& given_then,
-                                            const nlohmann::ordered_json& changed_then,
-                                            const nlohmann::ordered_json& given_now, bool same_type,
-                                            std::vector<std::string>& differences, std::string_view prefix) {
-  nlohmann::ordered_json result = given_now, comparable = given_now,
-                         initial = nlohmann::ordered_json::object();
-  for (const auto& [name, value] : given_now.items()) {
-    if (name == "initial_lr") {
-      initial[name] = value;
-      comparable.erase(name);
-    } else if (!same_type && name != "lr" && name != "weight_decay") {
-      comparable.erase(name);
-    }
-  }
-  std::vector<std::string> unreported;
-  result = overlaid(result, three_way(given_then, changed_then, comparable, differences, prefix));
-  return overlaid(result, three_way(given_then, changed_then, initial, unreported));
-}
+nlohmann::ordered_json merge_options(const nlohmann::ordered_json& given_then,
+                                     const nlohmann::ordered_json& changed_then,
+                                     const nlohmann::ordered_json& given_now, bool same_type,
+                                     std::vector<std::string>& differences, std::string_view prefix);
 
 }  // namespace etude::inline v0::detail

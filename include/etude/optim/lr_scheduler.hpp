@@ -22,10 +22,7 @@ class LRScheduler {
   virtual ~LRScheduler();
 
   /// Called after each update. Schedulers that follow a metric don't change the learning rates here.
-  void step() {
-    ++step_count_;
-    on_step();
-  }
+  void step();
 
   /// Called after each evaluation. Schedulers that don't follow a metric don't change the learning rates
   /// here.

@@ -32,10 +32,7 @@ struct NamedOptimizer {
 
 /// The file of a checkpoint for one of its optimizers: "optimizer.json" if it has no name, and
 /// "optimizer.generator.json" if it is called "generator".
-inline std::string optimizer_file(std::string file, std::string_view name) {
-  if (!name.empty()) file.insert(file.rfind('.'), '.' + std::string(name));
-  return file;
-}
+std::string optimizer_file(std::string file, std::string_view name);
 
 /// A training's optimizers. Those of one training share no parameter.
 class OptimizerList {
@@ -64,18 +61,10 @@ class OptimizerList {
   /// as theirs.
   class Turn {
    public:
-    Turn(OptimizerList& list, std::optional<std::size_t> place)
-        : list_(list), outside_(list.current_), had_turn_(list.has_turn_) {
-      if (!place) return;
-      list.current_ = *place;
-      list.has_turn_ = true;
-    }
+    Turn(OptimizerList& list, std::optional<std::size_t> place);
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
-    ~Turn() {
-      list_.current_ = outside_;
-      list_.has_turn_ = had_turn_;
-    }
+    ~Turn();
 
    private:
     OptimizerList& list_;
@@ -84,21 +73,14 @@ class OptimizerList {
   };
 
   void add(NamedOptimizer optimizer) { list_.push_back(std::move(optimizer)); }
-  void clear() {
-    for (auto& each : list_) each.lr_scheduler.reset();  // it points into the optimizer
-    list_.clear();
-  }
+  void clear();
 
   void zero_grad() {
     for (auto& each : list_) each.optimizer->zero_grad();
   }
 
   /// Their names; none if a single one has no name.
-  std::vector<std::string> names() const {
-    std::vector<std::string> names;
-    for (const auto& each : list_) names.push_back(each.name);
-    return names == std::vector<std::string>{""} ? std::vector<std::string>{} : names;
-  }
+  std::vector<std::string> names() const;
 
  private:
   std::vector<NamedOptimizer> list_;

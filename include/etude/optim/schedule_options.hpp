@@ -19,10 +19,6 @@ Options schedule_options(SchedulerType type, const nlohmann::json& kwargs, Optio
   return options;
 }
 
-inline void no_schedule_options(SchedulerType type, const nlohmann::json& kwargs) {
-  if (!kwargs.empty()) {
-    throw ArgumentError(fmt::format("lr_scheduler_kwargs is {}: {} has no options", kwargs.dump(), type));
-  }
-}
+void no_schedule_options(SchedulerType type, const nlohmann::json& kwargs);
 
 }  // namespace etude::inline v0::detail

@@ -75,10 +75,7 @@ struct TorchKind<torch::optim::SGDOptions> {
     visit("weight_decay", known.weight_decay(), at_least(0));
     visit("nesterov", known.nesterov());
   }
-  static std::string fault(const torch::optim::SGDOptions& known) {
-    if (!known.nesterov() || (known.momentum() > 0 && known.dampening() == 0)) return "";
-    return "nesterov is true: momentum must be above 0 and dampening 0";
-  }
+  static std::string fault(const torch::optim::SGDOptions& known);
 
   template <typename Visit>
   static void moments(const torch::optim::SGDOptions& known, State& state, Visit visit) {
@@ -148,11 +145,7 @@ struct TorchKind<torch::optim::LBFGSOptions> {
     visit("history_size", known.history_size(), at_least(1));
     visit_optional("line_search_fn", known.line_search_fn(), visit);
   }
-  static std::string fault(const torch::optim::LBFGSOptions& known) {
-    const auto& search = known.line_search_fn();
-    if (!search || *search == "strong_wolfe") return "";
-    return "line_search_fn is \"" + *search + "\": must be \"strong_wolfe\", or null";
-  }
+  static std::string fault(const torch::optim::LBFGSOptions& known);
 
  private:
   // Older LibTorch versions have their own optional type.

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,10 +69,7 @@ class Communicator {
     explicit Waiting(Communicator& communicator) : communicator_(communicator) {}
     Waiting(const Waiting&) = delete;
     Waiting& operator=(const Waiting&) = delete;
-    ~Waiting() {
-      communicator_.waited_ +=
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-    }
+    ~Waiting();
 
    private:
     Communicator& communicator_;

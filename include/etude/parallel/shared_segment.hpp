@@ -77,16 +77,9 @@ class SharedSegment {
   RankProgress& progress(std::int64_t rank) const {
     return reinterpret_cast<RankProgress*>(static_cast<std::byte*>(begin_) + sizeof(SharedHeader))[rank];
   }
-  std::byte* slots(std::int64_t world) const {
-    return static_cast<std::byte*>(begin_) + sizeof(SharedHeader) +
-           static_cast<std::size_t>(world) * sizeof(RankProgress);
-  }
+  std::byte* slots(std::int64_t world) const;
 
-  static std::size_t size(std::int64_t world, std::int64_t slots, std::int64_t slot_bytes) {
-    const auto slot = sizeof(PieceHeader) + static_cast<std::size_t>(slot_bytes);
-    return sizeof(SharedHeader) +
-           static_cast<std::size_t>(world) * (sizeof(RankProgress) + static_cast<std::size_t>(slots) * slot);
-  }
+  static std::size_t size(std::int64_t world, std::int64_t slots, std::int64_t slot_bytes);
 
  private:
   std::size_t bytes_;

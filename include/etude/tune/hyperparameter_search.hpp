@@ -65,10 +65,7 @@ class SearchSpace {
   explicit operator bool() const { return function_ || !entries_.empty(); }
   /// Empty if the space is a function.
   const std::vector<Entry>& entries() const { return entries_; }
-  void suggest(Trial& trial) const {
-    if (function_) return function_(trial);
-    for (const auto& [name, distribution] : entries_) trial.suggest(name, distribution);
-  }
+  void suggest(Trial& trial) const;
 
  private:
   std::vector<Entry> entries_;

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <thread>
@@ -309,3 +310,12 @@ void MLflowSender::end(const Json& entry) {
 }
 
 }  // namespace etude::inline v0::detail
+
+namespace etude::inline v0::detail::mlflow {
+
+std::int64_t time_in_ms() {
+  using namespace std::chrono;
+  return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace etude::inline v0::detail::mlflow

@@ -22,10 +22,7 @@ namespace mlflow {
 inline constexpr std::size_t metrics_at_once = 1000, bytes_at_once = 900'000;
 
 /// Since 1970, in the server's unit.
-inline std::int64_t time_in_ms() {
-  using namespace std::chrono;
-  return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
-}
+std::int64_t time_in_ms();
 
 inline nlohmann::ordered_json tag(const std::string& key, const std::string& value) {
   return {{"key", key}, {"value", value}};

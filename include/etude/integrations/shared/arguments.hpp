@@ -11,11 +11,7 @@ namespace etude::inline v0::detail {
 
 /// The arguments of a run as a tracker shows them: with the `output_dir` that the user gave, so that a run's
 /// name doesn't depend on where the program was started.
-inline TrainingArguments tracked_arguments(const Context& e) {
-  auto args = e.args;
-  args.output_dir = normalized(e.trainer.options().args).output_dir;
-  return args;
-}
+TrainingArguments tracked_arguments(const Context& e);
 
 inline nlohmann::ordered_json run_parameters(const Context& e, const nlohmann::ordered_json& config) {
   return run_parameters(tracked_arguments(e), config, e.state.trial_params);

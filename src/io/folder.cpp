@@ -1,0 +1,251 @@
+#include "etude/io/folder.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace etude::inline v0::detail {
+
+void check_entry_name(std::string_view name) {
+  if (const auto fault = fault_of_entry_name(name); !fault.empty())
+    throw CheckpointError(
+        fmt::format("'{}' can't be the name of a file in a checkpoint: {}", printable(name), fault));
+}
+
+}  // namespace etude::inline v0::detail
+
+namespace etude::inline v0 {
+
+FolderWriter::FolderWriter(FileSystem& files, const std::filesystem::path& target,
+                           const std::filesystem::path& partial)
+    : files_(files), target_(without_slash(target)), partial_(without_slash(partial)) {
+  files_.create_directories(partial_.parent_path());
+  for (int attempt = 0; !make_partial(); ++attempt) {
+    if (attempt == 200)
+      throw CheckpointError(
+          fmt::format("{} can't be written: another writer is active there", partial_.string()));
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+std::unique_ptr<OutputFile> FolderWriter::create(const std::string& name) {
+  detail::check_entry_name(name);
+  const auto path = partial_ / name;
+  if (path.parent_path() != partial_) files_.create_directories(path.parent_path());
+  written_.insert_or_assign(name, Written{});
+  return std::make_unique<ChecksummedFile>(*this, name, files_.create(path));
+}
+
+void FolderWriter::write_text(const std::string& name, std::string_view text) {
+  const auto file = create(name);
+  file->write(std::as_bytes(std::span(text)));
+  file->finish();
+}
+
+void FolderWriter::commit(Manifest manifest) {
+  manifest.files.clear();
+  std::vector<std::filesystem::path> folders = {partial_};
+  for (const auto& [name, type] : entries()) {
+    if (type == std::filesystem::file_type::directory) {
+      folders.push_back(partial_ / name);
+    } else {
+      manifest.files.emplace(name, file_info(name));
+    }
+  }
+  for (const auto& [name, written] : written_) {
+    if (!written.finished || !manifest.files.contains(name))
+      throw CheckpointError(fmt::format("{} can't be written: {} {}", target_.string(), name,
+                                        written.finished ? "has disappeared" : "was not finished"));
+  }
+  const auto text = to_manifest_text(manifest);
+  const auto file = files_.create(partial_ / manifest_file);
+  file->write(std::as_bytes(std::span(text)));
+  file->finish();
+  for (auto folder = folders.rbegin(); folder != folders.rend(); ++folder) files_.sync(*folder);
+  put_in_place();
+}
+
+void FolderWriter::ChecksummedFile::write(std::span<const std::byte> bytes) {
+  constexpr std::size_t piece_size = std::size_t{1} << 20;  // stays in cache between uses
+  while (!bytes.empty()) {
+    const auto piece = bytes.first(std::min(bytes.size(), piece_size));
+    sum_.update(piece);
+    file_->write(piece);
+    size_ += piece.size();
+    bytes = bytes.subspan(piece.size());
+  }
+}
+
+void FolderWriter::ChecksummedFile::finish() {
+  file_->finish();
+  std::error_code error;
+  writer_.written_.insert_or_assign(
+      name_, Written{.finished = true,
+                     .info = {.size = size_, .xxh3_128 = sum_.hex()},
+                     .time = std::filesystem::last_write_time(writer_.partial_ / name_, error)});
+}
+
+bool FolderWriter::make_partial() {
+  {
+    const detail::FolderLock leftover(partial_);
+    if (leftover.state() == detail::LockState::taken) return false;
+    std::error_code error;
+    if (leftover.state() == detail::LockState::unknown &&
+        std::filesystem::is_directory(std::filesystem::symlink_status(partial_, error))) {
+      // It may belong to a living writer.
+      partial_.replace_filename(fmt::format("{}.{}{}", partial_.stem().string(), detail::random_name(),
+                                            partial_.extension().string()));
+    } else {
+      files_.remove_all(partial_);
+    }
+  }
+  try {
+    files_.create_directories(partial_);
+  } catch (...) {
+    remove_partial();
+    throw;
+  }
+  lock_.emplace(partial_);
+  std::error_code error;
+  return lock_->state() == detail::LockState::held ||
+         (lock_->state() == detail::LockState::unknown && std::filesystem::is_directory(partial_, error));
+}
+
+void FolderWriter::remove_quietly(const std::filesystem::path& path) noexcept {
+  try {
+    files_.remove_all(path);
+  } catch (const std::exception&) {  // harmless: a leftover is removed later
+  }
+}
+
+std::map<std::string, std::filesystem::file_type> FolderWriter::entries() const {
+  using Iterator = std::filesystem::recursive_directory_iterator;
+  std::map<std::string, std::filesystem::file_type> found;
+  try {
+    for (auto entry = Iterator(partial_); entry != Iterator(); ++entry) {
+      const auto type = entry->symlink_status().type();
+      auto name = entry->path().lexically_relative(partial_).generic_string();
+      if (type != std::filesystem::file_type::regular && type != std::filesystem::file_type::directory)
+        throw CheckpointError(
+            fmt::format("{} can't be written: {} is neither a file nor a folder", target_.string(), name));
+      if (type == std::filesystem::file_type::regular) detail::check_entry_name(name);
+      found.emplace(std::move(name), type);
+    }
+  } catch (const std::filesystem::filesystem_error& error) {
+    throw detail::file_error(partial_, "can't be read", error.code().value());
+  }
+  return found;
+}
+
+ManifestFile FolderWriter::file_info(const std::string& name) {
+  const auto path = partial_ / name;
+  std::error_code error;
+  if (const auto found = written_.find(name);
+      found != written_.end() && found->second.info.size == std::filesystem::file_size(path, error) &&
+      found->second.time == std::filesystem::last_write_time(path, error))
+    return found->second.info;
+  const MappedFile file(path);
+  Checksum sum;
+  file.for_each_piece([&](std::span<const std::byte> piece) { sum.update(piece); });
+  files_.sync(path);
+  return {.size = file.bytes().size(), .xxh3_128 = sum.hex()};
+}
+
+void FolderWriter::put_in_place() {
+  std::error_code error;
+  const auto replaced = detail::replaced_path(target_);
+  const bool replaces = std::filesystem::exists(std::filesystem::symlink_status(target_, error));
+  auto old = partial_;
+  if (!replaces || !files_.exchange(partial_, target_)) {
+    old = replaced;
+    if (replaces) {
+      files_.remove_all(replaced);
+      files_.rename(target_, replaced);
+    }
+    try {
+      files_.rename(partial_, target_);
+    } catch (...) {
+      if (replaces) put_back(replaced);
+      throw;
+    }
+  }
+  committed_ = true;
+  files_.sync(target_.parent_path());
+  if (replaces) remove_quietly(old);
+}
+
+void FolderWriter::put_back(const std::filesystem::path& replaced) noexcept {
+  try {
+    files_.rename(replaced, target_);
+  } catch (const std::exception&) {  // report the first error; recover_replaced repeats this later
+  }
+}
+
+FolderReader::FolderReader(std::filesystem::path folder, bool need_manifest) : folder_(std::move(folder)) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(folder_, error))
+    throw CheckpointError(fmt::format("{} can't be read: it isn't a folder", folder_.string()));
+  if (need_manifest || std::filesystem::exists(folder_ / manifest_file, error))
+    manifest_ = read_manifest(folder_);
+}
+
+bool FolderReader::has(const std::string& name) const {
+  if (manifest_) return manifest_->files.contains(name);
+  std::error_code error;
+  return detail::fault_of_entry_name(name).empty() && std::filesystem::is_regular_file(folder_ / name, error);
+}
+
+std::shared_ptr<MappedFile> FolderReader::map(const std::string& name) {
+  detail::check_entry_name(name);
+  if (!manifest_) return std::make_shared<MappedFile>(folder_ / name);
+  const auto stated = manifest_->files.find(name);
+  if (stated == manifest_->files.end())
+    throw CheckpointError(fmt::format("{}: the manifest doesn't list it", (folder_ / name).string()));
+  refuse_links(name);
+  auto file = std::make_shared<MappedFile>(folder_ / name);
+  if (file->bytes().size() != stated->second.size)
+    throw CheckpointError(fmt::format("{} is damaged: it has {} bytes, but the manifest lists {}",
+                                      file->path().string(), file->bytes().size(), stated->second.size));
+  if (!verified_.contains(name)) {
+    Checksum sum;
+    file->for_each_piece([&](std::span<const std::byte> piece) { sum.update(piece); });
+    if (const auto hex = sum.hex(); hex != stated->second.xxh3_128)
+      throw CheckpointError(fmt::format("{} is damaged: its checksum is {}, but the manifest lists {}",
+                                        file->path().string(), hex, stated->second.xxh3_128));
+    verified_.insert(name);
+  }
+  return file;
+}
+
+std::string_view FolderReader::text(const std::string& name) {
+  auto& file = texts_[name];
+  if (!file) file = map(name);
+  return file->text();
+}
+
+void FolderReader::verify() {
+  if (!manifest_) return;
+  for (const auto& [name, info] : manifest_->files) map(name);
+}
+
+void FolderReader::refuse_links(const std::string& name) const {
+  std::error_code error;
+  auto path = folder_;
+  for (const auto& part : std::filesystem::path(name)) {
+    path /= part;
+    if (std::filesystem::is_symlink(path, error))
+      throw CheckpointError(fmt::format("{} can't be read: it is a symbolic link", path.string()));
+  }
+}
+
+}  // namespace etude::inline v0

@@ -1,0 +1,69 @@
+#include "etude/model/load_exported.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace etude::inline v0::detail {
+
+ExportedProgram load_program(const Pt2Archive& archive, const std::string& model,
+                             Pt2Archive::NamedTensors& tensors) {
+  auto program = read_program(archive.graph(model), fmt::format("{}: models/{}.json", archive.name(), model));
+  auto constants = archive.constants(model);
+  for (const auto& state : program.states) {
+    const auto found = constants.find(state.name);
+    if (found == constants.end()) continue;
+    (state.kind == ExportedState::Kind::constant ? program.constants : tensors).emplace(*found);
+  }
+  return program;
+}
+
+LossItems take_loss_items(ModelFiles& files, std::string_view archive) {
+  const auto file = files.extract("etude.json");
+  if (!file) return LossItems::unknown;
+  const auto where = fmt::format("{}: extra/etude.json", archive);
+  const auto json = exported_json(file.mapped(), where);
+  const auto& items = exported_text(exported_member(json, "loss_items", where), where);
+  if (items == "labels") return LossItems::labels;
+  if (items == "shifted_labels") return LossItems::shifted_labels;
+  throw exported_fault(where, "loss_items is {}: must be labels or shifted_labels", printable(items));
+}
+
+}  // namespace etude::inline v0::detail
+
+namespace etude::inline v0 {
+
+ExportedModule load_exported(const std::filesystem::path& path) {
+  const Pt2Archive archive(path);
+  const auto models = archive.models();
+  const auto find = [&](std::initializer_list<std::string_view> names) {
+    return std::ranges::find_if(models,
+                                [&](const auto& model) { return std::ranges::count(names, model) > 0; });
+  };
+  const auto training = models.size() == 1 ? models.begin() : find({"model", "train"});
+  const auto evaluation = models.size() == 1 ? models.end() : find({"eval"});
+  if (training == models.end() || models.size() > 2 || (models.size() == 2 && evaluation == models.end()))
+    throw CheckpointError(fmt::format("{}: it has the graphs {}: must have one, or model (or train) and eval",
+                                      archive.name(), fmt::join(models, ", ")));
+  ExportedModuleImpl::Content content{.name = archive.name(),
+                                      .training = {},
+                                      .evaluation = nullptr,
+                                      .tensors = archive.weights(*training),
+                                      .files = archive.extra_files()};
+  content.loss_items = detail::take_loss_items(content.files, archive.name());
+  content.training = detail::load_program(archive, *training, content.tensors);
+  if (evaluation != models.end())
+    content.evaluation = std::make_shared<detail::ExportedProgram>(
+        detail::load_program(archive, *evaluation, content.tensors));
+  else
+    detail::follow_mode(content.training);
+  return ExportedModule(std::make_shared<ExportedModuleImpl>(std::move(content)));
+}
+
+}  // namespace etude::inline v0
