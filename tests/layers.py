@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Checks that includes go down: a header includes its own room and the layers below, and no two rooms include each other."""
+"""Checks that includes go down: a file includes its own room and the layers below, and no two rooms include each other."""
 
 import pathlib
 import re
 import sys
 
-HEADERS = pathlib.Path(__file__).resolve().parent.parent / "include" / "etude"
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TREES = [ROOT / "include" / "etude", ROOT / "src"]
 
 # The lowest first. Rooms of one layer don't include each other. A name with ".hpp" is a header at the root.
 LAYERS = [
@@ -38,20 +39,17 @@ LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}
 NEVER = {"callbacks": {"loop"}, "integrations": {"loop", "trainer.hpp"}}
 
 
-def room_of(header):
-    """The room of a path below include/etude, or the header at the root that it is or defines."""
-    parts = header.parts
-    if parts[0] == "impl":
-        return header.with_suffix(".hpp").name
-    return parts[0]
+def room_of(path):
+    """The room of a path below a tree, or the header at the root that it is or defines."""
+    return path.parts[0] if len(path.parts) > 1 else path.with_suffix(".hpp").name
 
 
 def faults():
-    for path in sorted(p for p in HEADERS.rglob("*.?pp")):
-        header = path.relative_to(HEADERS)
-        room = room_of(header)
+    for tree, path in sorted((tree, path) for tree in TREES for path in tree.rglob("*.?pp")):
+        file = path.relative_to(ROOT)
+        room = room_of(path.relative_to(tree))
         if room not in LAYER:
-            yield f"{header}: tests/layers.py knows no layer of '{room}'"
+            yield f"{file}: tests/layers.py knows no layer of '{room}'"
             continue
         for line, text in enumerate(path.read_text().splitlines(), 1):
             if not (match := re.match(r'\s*#\s*include\s+["<]etude/([^">]+)', text)):
@@ -60,9 +58,9 @@ def faults():
             if other == room:
                 continue
             if LAYER.get(other, len(LAYERS)) >= LAYER[room]:
-                yield f"{header}:{line}: includes {match[1]}, which is not below {room}"
+                yield f"{file}:{line}: includes {match[1]}, which is not below {room}"
             elif other in NEVER.get(room, ()):
-                yield f"{header}:{line}: includes {match[1]}; {room} must not see {other}"
+                yield f"{file}:{line}: includes {match[1]}; {room} must not see {other}"
 
 
 found = list(faults())
