@@ -2,17 +2,16 @@
 # options.sh FOLDER COMPILER...: a program links with a library compiled with its own options. With other options it doesn't, and
 # the linker's error names the one that differs.
 set -eu
-include=$(cd "$(dirname "$0")/../../include" && pwd)
+root=$(cd "$(dirname "$0")/../.." && pwd)
 mkdir -p "$1"
 cd "$1"
 shift
-echo '#include "etude/base/impl/linkage.ipp"' >library.cpp
 printf '#include "etude/base/linkage.hpp"\nint main() {}\n' >program.cpp
 
 # try LIBRARY_OPTION PROGRAM_OPTION: compiles both and links them.
 try() {
-  "$compiler" -std=c++20 -O2 -I"$include" -DETUDE_COMPILED "$1" -c library.cpp -o library.o
-  "$compiler" -std=c++20 -O2 -I"$include" -DETUDE_COMPILED "$2" -c program.cpp -o program.o
+  "$compiler" -std=c++20 -O2 -I"$root/include" "$1" -c "$root/src/base/linkage.cpp" -o library.o
+  "$compiler" -std=c++20 -O2 -I"$root/include" "$2" -c program.cpp -o program.o
   "$compiler" program.o library.o -o program >output 2>&1
 }
 links() {

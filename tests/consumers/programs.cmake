@@ -6,4 +6,4 @@ add_executable(tracked EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/tracked.cpp)
 target_link_libraries(tracked PRIVATE etude::trackers)
 
 add_executable(small EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/small.cpp)
-target_link_libraries(small PRIVATE etude::header_only)
+target_link_libraries(small PRIVATE etude::base torch)

@@ -74,7 +74,7 @@ project(consumer LANGUAGES CXX)
 find_package(fmt REQUIRED)
 add_subdirectory($here/../.. etude)
 add_executable(program main.cpp)
-target_link_libraries(program PRIVATE etude::header_only)
+target_link_libraries(program PRIVATE torch)
 EOF
 cat >project/main.cpp <<'EOF'
 int in_libtorch_cpu_so();
