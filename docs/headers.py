@@ -116,9 +116,8 @@ def included(path):
 
 def code_of(path):
     """A header and its definitions, without declarations of members."""
-    stem = included(path).with_suffix("")
-    inline = stem.parent / "impl" / (stem.name + ".ipp")
-    code = path.read_text() + (inline.read_text() if inline.exists() else "")
+    source = ROOT / "src" / included(path).relative_to(HEADERS).with_suffix(".cpp")
+    code = path.read_text() + (source.read_text() if source.exists() else "")
     for match in reversed(list(re.finditer(r"ETUDE_STRUCT\(", code))):
         code = code[: match.end()] + code[match.end() + len(balanced(code, match.end() - 1)) :]
     return code
