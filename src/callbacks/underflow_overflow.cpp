@@ -46,6 +46,8 @@ std::optional<std::pair<double, double>> magnitudes(const at::Tensor& tensor) {
   return std::pair(both.data_ptr<double>()[0], both.data_ptr<double>()[1]);
 }
 
+}  // namespace
+
 /// The values in an operator's inputs or outputs.
 struct Magnitudes {
   bool has_inf = false, has_nan = false, has_floats = false;
@@ -79,8 +81,6 @@ struct Magnitudes {
     for (const c10::IValue& value : values) add(value, fmt::format("{}[{}]", name, i++));
   }
 };
-
-}  // namespace
 
 /// Observes every operator of this thread, and of the backward passes that it starts, for its lifetime.
 class OperatorWatch {

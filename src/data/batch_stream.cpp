@@ -23,14 +23,14 @@
 namespace etude::inline v0 {
 namespace detail {
 
-namespace {
-
 /// The rows [first, last) of a batch; with a share of 0, they count for another process.
 struct Rows {
   std::int64_t first = 0;
   std::int64_t last = 0;
   double share = 1;
 };
+
+namespace {
 
 /// This process's rows of a batch of `size` for all.
 Rows own_rows(const BatchPart& part, std::int64_t size) {
@@ -54,16 +54,12 @@ struct BatchRequest {
   std::vector<std::int64_t> indices = {};  // likewise
 };
 
-namespace {
-
 /// Facts about a batch that are known once a stream has read it.
 struct StreamRead {
   std::int64_t size = 0;  // examples of all processes
   double share = 1;
   std::optional<DatasetState> state = {};  // behind it, if asked for
 };
-
-}  // namespace
 
 /// The state of one epoch, shared by its loader and the stream that reads it.
 struct Epoch {

@@ -40,7 +40,7 @@ namespace detail {
 namespace {
 
 /// The tensors of a prediction, one after another.
-std::vector<torch::Tensor> columns_of(const EvalPrediction& prediction) {
+std::vector<torch::Tensor> all_tensors(const EvalPrediction& prediction) {
   std::vector<torch::Tensor> columns;
   for (const auto* tensors : {&prediction.predictions, &prediction.label_ids, &prediction.inputs})
     for (const auto& tensor : *tensors) columns.push_back(tensor);
@@ -156,7 +156,7 @@ void renumber(EvalPrediction& all, const BatchRows& rows, const std::vector<std:
 }  // namespace detail
 
 void BatchRows::add(const EvalPrediction& part, std::int64_t size) {
-  const auto tensors = detail::columns_of(part);
+  const auto tensors = detail::all_tensors(part);
   columns.resize(tensors.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) columns[i].push_back(size > 0 ? tensors[i].size(0) : 0);
   examples.push_back(size);
@@ -200,7 +200,7 @@ EvalPrediction gather_rows(Communicator& communicator, const EvalPrediction& own
       result.batches[i] = gather_rows(communicator, own.batches[i], rows.of(i));
     return result;
   }
-  const auto columns = detail::columns_of(own);
+  const auto columns = detail::all_tensors(own);
   nlohmann::json header{{"examples", rows.examples}, {"columns", nlohmann::json::array()}};
   for (std::size_t i = 0; i < columns.size(); ++i)
     header["columns"].push_back({{"sizes", columns[i].sizes().vec()},

@@ -32,7 +32,7 @@ namespace detail {
 namespace {
 
 /// Whether a number on the CPU is finite.
-bool is_finite(const torch::Tensor& number) {
+bool is_finite_on_cpu(const torch::Tensor& number) {
   switch (number.scalar_type()) {
     case torch::kFloat:
       return std::isfinite(*number.data_ptr<float>());
@@ -45,7 +45,7 @@ bool is_finite(const torch::Tensor& number) {
 
 /// Whether a number and others on its device are finite; waits once for a device that isn't the CPU.
 bool are_finite(const torch::Tensor& number, at::TensorList others) {
-  if (number.is_cpu()) return is_finite(number) && std::ranges::all_of(others, is_finite);
+  if (number.is_cpu()) return is_finite_on_cpu(number) && std::ranges::all_of(others, is_finite_on_cpu);
   const torch::NoGradGuard no_grad;
   auto all = torch::isfinite(number).all();
   for (const auto& other : others) all.logical_and_(torch::isfinite(other).all());

@@ -34,7 +34,7 @@ std::vector<std::int64_t> place_of(std::int64_t number, at::IntArrayRef sizes) {
   return place;
 }
 
-Comparison within(std::string_view name, Comparison comparison) {
+Comparison with_name(std::string_view name, Comparison comparison) {
   if (!comparison) comparison.difference = fmt::format("{}: {}", name, comparison.difference);
   return comparison;
 }
@@ -71,7 +71,7 @@ Comparison equal(const std::vector<NamedTensor>& a, const std::vector<NamedTenso
   for (const auto& [name, tensor] : a) {
     const auto found = right.find(name);
     if (found == right.end()) return {fmt::format("{} is only in the first", name)};
-    if (auto comparison = detail::within(name, etude::equal(tensor, found->second)); !comparison)
+    if (auto comparison = detail::with_name(name, etude::equal(tensor, found->second)); !comparison)
       return comparison;
   }
   for (const auto& [name, tensor] : b)
@@ -84,7 +84,7 @@ Comparison equal(const Tensors& a, const Tensors& b) {
   if (a.names() != b.names()) return {fmt::format("the names are {} and {}", a.names(), b.names())};
   for (std::size_t i = 0; i < a.size(); ++i) {
     const auto name = a.names().empty() ? fmt::format("tensor {}", i) : a.names()[i];
-    if (auto comparison = detail::within(name, etude::equal(a[i], b[i])); !comparison) return comparison;
+    if (auto comparison = detail::with_name(name, etude::equal(a[i], b[i])); !comparison) return comparison;
   }
   return {};
 }
