@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The cost of compiling a trainer: seconds and peak memory of the compiler and the size of the program, for 0 to 50
-callbacks, with etude::etude, with the precompiled header of etude::pch too, and with the headers alone, beside a file that only
-includes torch/torch.h and one with a loop by hand. Also what a command line adds, and what the library itself costs.
+callbacks, with etude::etude and with the precompiled header of etude::pch too, beside a file that only includes torch/torch.h
+and one with a loop by hand. Also what a command line adds, and what the libraries themselves cost.
 
 The compiler and its flags are those of the benchmarks in a build folder's compile_commands.json, or --compiler with the
 words behind "--". Writes compile.md and compile.json. Seconds are the compiler's user seconds, the least of rounds in which
@@ -148,33 +148,26 @@ int main() {{
 """
 
 
-def command_of_bench(build):
-    """The compiler and flags of one of the benchmarks that use LibTorch."""
-    # The list of the library's files may be older than the headers.
-    subprocess.run(["cmake", str(build), "--log-level=WARNING"], check=True, stdout=sys.stderr)
+def command_of(build, file):
+    """The compiler and flags of a file, from the end of its path."""
     entries = json.loads((build / "compile_commands.json").read_text())
     for entry in entries:
-        if Path(entry["file"]).parts[-2:] == ("bench", "checkpoint.cpp"):
+        if entry["file"].endswith(file):
             words = entry.get("arguments") or shlex.split(entry["command"])
             break
     else:
-        sys.exit(f"{build}/compile_commands.json has no bench/checkpoint.cpp: configure with -DETUDE_BUILD_BENCH=ON")
+        sys.exit(f"{build}/compile_commands.json has no {file}: configure with -DETUDE_BUILD_BENCH=ON")
     # Launchers precede the compiler: "cmake -E env NAME=value ccache".
     first = next(i for i, word in enumerate(words) if word.startswith("-D") or word.startswith("-I")) - 1
     flags, skip = [], False
     for word in words[first + 1:]:
         if skip or word in ("-c", "-Werror", entry["file"]):
             skip = False
-        elif word == "-o":
+        elif word in ("-o", "-include"):
             skip = True
         else:
             flags.append(word)
-    return words[first], [flag for flag in flags if flag != "-DETUDE_COMPILED"]
-
-
-def library_sources(build):
-    """The files of etude::etude that no tracker needs, as the build folder lists them."""
-    return [build / "etude" / name for name in ("parts.cpp", "training.cpp")]
+    return words[first], flags
 
 
 def run(command):
@@ -197,7 +190,12 @@ def main():
     parser.add_argument("--compiler", help="instead of the build folder's; its flags follow --")
     parser.add_argument("flags", nargs="*")
     options = parser.parse_args()
-    compiler, flags = (options.compiler, options.flags) if options.compiler else command_of_bench(options.build)
+    if options.compiler:
+        compiler, flags = options.compiler, options.flags
+    else:
+        # The units of the libraries may be older than the list of their sources.
+        subprocess.run(["cmake", str(options.build), "--log-level=WARNING"], check=True, stdout=sys.stderr)
+        compiler, flags = command_of(options.build, "bench/checkpoint.cpp")
     work = options.output / "compile"
     work.mkdir(parents=True, exist_ok=True)
 
@@ -216,25 +214,20 @@ def main():
 
     add("`#include <torch/torch.h>`", "torch", TORCH)
     add("a loop by hand", "by_hand", BY_HAND)
-    library = ["-DETUDE_COMPILED"]
-    add("`#include <etude/etude.hpp>`", "etude", "#include <etude/etude.hpp>\n", library)
+    add("`#include <etude/etude.hpp>`", "etude", "#include <etude/etude.hpp>\n")
     for count in options.callbacks:
-        add(f"a Trainer, {count} callbacks", f"trainer_{count}", trainer(count), library)
-    add("a command line of TrainingArguments", "command_line", COMMAND_LINE, library)
-    for count in options.callbacks:
-        add(f"a Trainer, {count} callbacks, with etude::header_only", f"trainer_{count}_header_only", trainer(count),
-            ["-DFMT_HEADER_ONLY"])
-    for source in library_sources(options.build):
-        if source.exists():
-            output = work / f"library_{source.stem}.o"
-            cases.append((f"the library: {source.name}", f"library_{source.stem}",
-                          [compiler, *flags, *library, "-fPIC", "-c", str(source), "-o", str(output)]))
+        add(f"a Trainer, {count} callbacks", f"trainer_{count}", trainer(count))
+    add("a command line of TrainingArguments", "command_line", COMMAND_LINE)
+    for library in "etude_core", "etude", "etude_kernels":
+        for unit in sorted(options.build.glob(f"CMakeFiles/{library}.dir/Unity/*.cxx")):
+            key = f"{library}_{unit.stem}"
+            own = flags if options.compiler else command_of(options.build, str(unit.relative_to(options.build)))[1]
+            cases.append((f"the libraries: {key}", key, [compiler, *own, "-c", str(unit), "-o", str(work / f"{key}.o")]))
     cases.append(("the precompiled header itself", "pch",
-                  [compiler, *flags, *library, "-x", "c++-header", str(pch), "-o", str(compiled_pch)]))
+                  [compiler, *flags, "-x", "c++-header", str(pch), "-o", str(compiled_pch)]))
     for count in options.callbacks:
-        add(f"a Trainer, {count} callbacks, with etude::pch", f"trainer_{count}_pch", trainer(count),
-            [*library, *use_pch])
-    add("the handler alone, 4 callbacks", "handler", HANDLER, ["-DFMT_HEADER_ONLY"])
+        add(f"a Trainer, {count} callbacks, with etude::pch", f"trainer_{count}_pch", trainer(count), use_pch)
+    add("the handler alone, 4 callbacks", "handler", HANDLER)
 
     seconds = {key: [] for _, key, _ in cases}
     memory = {key: 0.0 for _, key, _ in cases}
