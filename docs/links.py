@@ -45,7 +45,7 @@ def unknown_names(pages):
         words.update(re.findall(r"\w+", path.read_text()))
     text = "".join(pages.values())
     named = set(re.findall(r"(?:etude::(?:metrics::)?|[{ ]\.)([a-zA-Z_]\w+)|\bargs\.(\w+)\(", text))
-    targets = set(re.findall(r"add_library\(etude::(\w+)", "".join(path.read_text() for path in [ROOT / "CMakeLists.txt", *ROOT.glob("cmake/*.cmake")])))
+    targets = set(re.findall(r"add_library\(etude(?:::|_)(\w+)", "".join(path.read_text() for path in [ROOT / "CMakeLists.txt", *ROOT.glob("cmake/*.cmake")])))
     named = {name for pair in named for name in pair if name and not re.fullmatch("[A-Z]+", name)} - targets - {"etude"}  # COMPONENT is a placeholder
     arguments = {field for field, _, _ in declared(ALL["TrainingArguments"][3])[0]}
     arguments |= set(re.findall(r"\w+", ALL["TrainingArguments"][3].rpartition("Launch launch")[2]))
