@@ -1,5 +1,5 @@
 # find_package(etude [COMPONENTS COMPONENT...]): without components, everything whose libraries are found, and the trackers whose
-# options are ON. `core` alone needs no LibTorch.
+# options are ON. `core`, `pages` and `study` need no LibTorch.
 cmake_policy(VERSION 3.25)
 set(etude_trackers tensorboard wandb comet mlflow azureml codecarbon)
 set(etude_components core pages study etude parallel search report exported testing pch csv png torch_file trackers ${etude_trackers})
@@ -19,10 +19,14 @@ find_dependency(fmt)
 find_dependency(nlohmann_json)
 find_dependency(Threads)
 include(${CMAKE_CURRENT_LIST_DIR}/etude-xxhash.cmake)
-if("${etude_FIND_COMPONENTS}" STREQUAL "core")
+set(etude_with_torch ${etude_FIND_COMPONENTS})
+list(REMOVE_ITEM etude_with_torch core pages study)
+if(etude_FIND_COMPONENTS AND NOT etude_with_torch)
   include(${CMAKE_CURRENT_LIST_DIR}/etude-targets.cmake)
   include(${CMAKE_CURRENT_LIST_DIR}/etude-library.cmake)
-  set(etude_core_FOUND TRUE)
+  foreach(etude_component IN LISTS etude_FIND_COMPONENTS)
+    set(etude_${etude_component}_FOUND TRUE)
+  endforeach()
   return()
 endif()
 

@@ -1,5 +1,25 @@
-# Packages by CPack: `cpack -G DEB` makes libetude-dev. It has headers and CMake files, as each program compiles Etude with its own
-# LibTorch and flags.
+# Packages by CPack: `cpack -G DEB` makes libetude-dev. It has headers, sources and CMake files, as each program compiles Etude with its
+# own LibTorch and flags.
+
+# etude_amalgamate(NAME LIBRARY...): installs NAME.cpp, which includes all sources of the libraries, for builds without CMake.
+function(etude_amalgamate name)
+  set(files "")
+  set(includes "")
+  foreach(library IN LISTS ARGN)
+    get_target_property(sources etude::${library} SOURCES)
+    list(APPEND files ${sources})
+  endforeach()
+  list(REMOVE_DUPLICATES files)
+  foreach(file IN LISTS files)
+    cmake_path(RELATIVE_PATH file BASE_DIRECTORY ${etude_src})
+    string(APPEND includes "#include \"src/${file}\"\n")
+  endforeach()
+  file(CONFIGURE OUTPUT ${name}.cpp CONTENT "${includes}" @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${name}.cpp DESTINATION ${etude_package_dir})
+endfunction()
+set(etude_without_torch core pages study)
+etude_amalgamate(etude-core ${etude_without_torch})
+etude_amalgamate(etude ${etude_without_torch} etude kernels parallel search report)
 
 # g++ looks into /usr/include by itself, and not as early as it would with -isystem.
 get_target_property(etude_gloo_include etude::gloo INTERFACE_INCLUDE_DIRECTORIES)

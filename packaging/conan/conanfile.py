@@ -32,7 +32,7 @@ class EtudeRecipe(ConanFile):
         self.version = f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
     def export_sources(self):
-        for pattern in "CMakeLists.txt", "LICENSE", "CHANGELOG.md", "cmake/*", "include/*":
+        for pattern in "CMakeLists.txt", "LICENSE", "CHANGELOG.md", "cmake/*", "include/*", "src/*":
             copy(self, pattern, src=self._root, dst=self.export_sources_folder)
 
     def validate(self):

@@ -9,6 +9,7 @@ mkdir -p "$1"
 cd "$1"
 shift
 export CCACHE_BASEDIR="$PWD"
+ccache=$(command -v ccache || true)
 fail() {
   printf '%s\n' "$@"
   exit 1
@@ -57,7 +58,9 @@ add_executable(core core.cpp)
 target_link_libraries(core PRIVATE etude::core)
 CMAKE
 }
-configure() { cmake -S project -B project/build -DCMAKE_BUILD_TYPE=Debug -DCMAKE_PREFIX_PATH="$installed" "$@" >output 2>&1; }
+configure() {
+  cmake -S project -B project/build -DCMAKE_BUILD_TYPE=Debug -DCMAKE_PREFIX_PATH="$installed" -DCMAKE_CXX_COMPILER_LAUNCHER="$ccache" "$@" >output 2>&1
+}
 # fails COMPONENTS EXPECTED CMAKE_ARGUMENT...
 fails() {
   project "$1"
@@ -67,11 +70,11 @@ fails() {
   tr -s ' \n' ' ' <output | grep -qF "$expected" || fail "expected '$expected' in:" "$(cat output)"
 }
 
-project 'COMPONENTS core'
-configure -DTorch_DIR=/nowhere || fail "the component core should need no LibTorch:" "$(cat output)"
+project 'COMPONENTS core study'
+configure -DTorch_DIR=/nowhere || fail "the components core and study should need no LibTorch:" "$(cat output)"
 cmake --build project/build >output 2>&1 || fail "$(cat output)"
 project/build/core | grep -x 'tick 7'
-fails 'COMPONENTS core tensorbord' "There is no component 'tensorbord'; must be one of core, etude" "$@"
+fails 'COMPONENTS core tensorbord' "There is no component 'tensorbord'; must be one of core, pages, study, etude" "$@"
 fails 'COMPONENTS png' "needs libpng (Debian: libpng-dev)" -DCMAKE_DISABLE_FIND_PACKAGE_PNG=ON "$@"
 fails 'COMPONENTS mlflow' "ETUDE_MLFLOW needs CURL: install it (Debian: libcurl4-openssl-dev)" -DCMAKE_DISABLE_FIND_PACKAGE_CURL=ON "$@"
 fails 'COMPONENTS etude' "which has no TorchConfig.cmake" "$@" -DTorch_DIR=/nowhere
@@ -80,11 +83,17 @@ configure -DCMAKE_DISABLE_FIND_PACKAGE_CURL=ON "$@" || fail "an optional compone
 
 export PKG_CONFIG_PATH="$installed/share/pkgconfig"
 compiler=${CXX:-c++}
-# shellcheck disable=SC2046
-$compiler core.cpp -o core $(pkg-config --cflags --libs etude-core)
+# build PACKAGE SOURCE: compiles the library's source and a program's, and links them.
+build() {
+  for source in "$(pkg-config --variable=source "$1")" "$2"; do
+    # shellcheck disable=SC2046
+    $ccache $compiler -c "$source" $(pkg-config --cflags "$1")
+  done
+  name=$(basename "$2" .cpp)
+  # shellcheck disable=SC2046
+  $compiler "$name.o" "$1.o" -o "$name" $(pkg-config --libs "$1")
+}
+build etude-core core.cpp
 ./core | grep -x 'tick 7'
-# shellcheck disable=SC2046
-$(command -v ccache || true) $compiler -c "$root/packaging/conan/test_package/program.cpp" -o program.o $(pkg-config --cflags etude)
-# shellcheck disable=SC2046
-$compiler program.o -o program $(pkg-config --libs etude)
+build etude "$root/packaging/conan/test_package/program.cpp"
 ./program

@@ -2,7 +2,7 @@
 cmake_path(GET CURRENT_PORT_DIR PARENT_PATH ports)
 cmake_path(APPEND ports ../../.. OUTPUT_VARIABLE SOURCE_PATH)
 cmake_path(NORMAL_PATH SOURCE_PATH)
-set(VCPKG_BUILD_TYPE release) # headers only
+set(VCPKG_BUILD_TYPE release) # headers and sources only
 
 vcpkg_cmake_configure(SOURCE_PATH "${SOURCE_PATH}" OPTIONS -DETUDE_BUILD_TESTS=OFF -DETUDE_BUILD_EXAMPLES=OFF -DETUDE_BUILD_TOOLS=OFF)
 vcpkg_cmake_install()
