@@ -17,7 +17,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "train"))
-from run import PeerFailed, cell, info, left_out_table, ratios, say, table  # noqa: E402
+from run import PeerFailed, info, left_out_table, say, table  # noqa: E402
 
 WORKLOADS = {"small": 500, "wide": 20, "transformer": 60}  # steps of a round
 IN_CHUNKS = ["wide"]  # the gradients of the others are smaller than the smallest chunk, 1 MiB
@@ -203,6 +203,13 @@ PAIRS = [
 ]
 
 
+def speed(of, to):
+    """That of `of` as a multiple of that of `to`, in each round: the median, with quartiles."""
+    ratios = [b["seconds"] / a["seconds"] for a, b in zip(of, to)]
+    low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
+    return f"{middle:.2f} ({low:.2f}–{high:.2f})"
+
+
 def report(results, joins, sharded, sums, machine, left_out):
     every = {name for answers in results.values() for name in answers}
     shown = [name for name in NAMES if name in every]
@@ -218,7 +225,7 @@ def report(results, joins, sharded, sums, machine, left_out):
     text += "\n## Ratios of steps/s\n\nMedians of the rounds, with quartiles.\n\n" + table(
         ["", *results],
         [
-            [what, *(cell(ratios(of[a], of[b], "seconds"), ".2f") if a in of else "" for of in results.values())]
+            [what, *(speed(of[a], of[b]) if a in of else "" for of in results.values())]
             for what, a, b in PAIRS
             if a in shown and b in shown
         ],

@@ -1,6 +1,11 @@
 /// Trains one contestant of the benchmark for run.py. `train_bench export DIR` writes the data, order and
-/// initial weights of each workload for all contestants. `train_bench NAME DIR` answers each line `workload
-/// steps warmup` with a line of JSON. `train_bench info` prints LibTorch's version and the contestants.
+/// initial weights of each workload for all contestants. `train_bench info` prints LibTorch's version and the
+/// contestants.
+///
+/// `train_bench NAME DIR` begins a training for each line `workload warmup steps slices with_loss`. It pauses
+/// before each slice of so many steps and after the last: it prints the time since it was resumed as a line
+/// of JSON and waits for an empty line. At the end it prints a line about the training, with its loss if
+/// `with_loss` is 1.
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -99,18 +104,37 @@ std::int64_t peak_memory() {
 #endif
 }
 
-nlohmann::ordered_json answer(const std::string& contestant, const std::filesystem::path& folder,
-                              const std::string& request) {
+double seconds(const Moment& from, const Moment& to) {
+  return std::chrono::duration<double>(to.wall - from.wall).count();
+}
+
+void print(FILE* file, const nlohmann::ordered_json& line) {
+  fmt::print(file, "{}\n", line.dump());
+  std::fflush(file);
+}
+
+void pause(FILE* answers) {
+  static Moment resumed;
+  const auto now = Moment::now();
+  print(answers, {{"seconds", seconds(resumed, now)},
+                  {"cpu_seconds", static_cast<double>(now.cpu - resumed.cpu) / CLOCKS_PER_SEC}});
+  std::string line;
+  if (!std::getline(std::cin, line)) throw etude::Error("standard input has ended");
+  resumed = Moment::now();
+}
+
+nlohmann::ordered_json train(const std::string& contestant, const std::filesystem::path& folder,
+                             const std::string& request, FILE* answers) {
   std::istringstream words(request);
   std::string name;
-  std::int64_t steps = 0, warmup = 0;
-  words >> name >> steps >> warmup;
+  std::int64_t warmup = 0, steps = 0, slices = 0;
+  bool with_loss = false;
+  words >> name >> warmup >> steps >> slices >> with_loss;
   const auto workload = std::ranges::find(workloads(), name, &Workload::name);
   if (workload == workloads().end()) throw etude::Error("there is no workload '" + name + "'");
 
   auto data = read(folder / (name + ".data.safetensors"));
-  training_clock.start(warmup, steps);
-  const auto to_train = training_clock.steps_to_train();
+  const auto to_train = warmup + steps * slices + 1;
   if (to_train > longest_training) throw etude::Error(fmt::format("{} are too many steps", to_train));
   const Task task{network_of(*workload, contestant, folder),
                   {data.at("inputs"), data.at("targets")},
@@ -124,21 +148,17 @@ nlohmann::ordered_json answer(const std::string& contestant, const std::filesyst
 
   {
     const torch::AutoGradMode with_grad(true);
-    training_clock.start(warmup, steps);
+    training_clock.start(warmup, steps * slices);
+    training_clock.slice = steps;
+    training_clock.pause = [answers] { pause(answers); };
     contestants().at(contestant)(task);
   }
-  const auto seconds = [](const Moment& from, const Moment& to) {
-    return std::chrono::duration<double>(to.wall - from.wall).count();
-  };
-  const Moment &begin = training_clock.begin, &end = training_clock.end;
-  return {{"seconds", seconds(begin, end)},
-          {"cpu_seconds", static_cast<double>(end.cpu - begin.cpu) / CLOCKS_PER_SEC},
-          {"steps", steps},
-          {"loss", evaluate(task)},
-          {"startup", seconds(training_clock.started, training_clock.first_call)},
-          {"calls", training_clock.calls},
-          {"threads", at::get_num_threads()},
-          {"peak_memory", peak_memory()}};
+  nlohmann::ordered_json reply{{"startup", seconds(training_clock.started, training_clock.first_call)},
+                               {"calls", training_clock.calls},
+                               {"threads", at::get_num_threads()},
+                               {"peak_memory", peak_memory()}};
+  if (with_loss) reply["loss"] = evaluate(task);
+  return reply;
 }
 
 /// Answers go to the original standard output; output of the contestants is discarded.
@@ -150,12 +170,11 @@ void serve(const std::string& contestant, const std::filesystem::path& folder) {
   for (std::string request; std::getline(std::cin, request);) {
     nlohmann::ordered_json reply;
     try {
-      reply = answer(contestant, folder, request);
+      reply = train(contestant, folder, request, answers);
     } catch (const std::exception& error) {
       reply = {{"error", error.what()}};
     }
-    fmt::print(answers, "{}\n", reply.dump());
-    std::fflush(answers);
+    print(answers, reply);
   }
 }
 

@@ -39,6 +39,27 @@ class Clock:
         self.calls += 1
 
 
+class SlicedClock(Clock):
+    """Before each slice and after the last, reports the time since it was last resumed and waits for a line."""
+
+    def __init__(self, warmup, steps, slices, answers):
+        super().__init__(warmup, steps * slices)
+        self.slice, self.answers = steps, answers
+        self.resumed, self.cpu_resumed = 0, 0
+
+    def tick(self):
+        if self.first <= self.calls <= self.last and (self.calls - self.first) % self.slice == 0:
+            self.pause()
+        super().tick()
+
+    def pause(self):
+        now, cpu_now = time.perf_counter(), time.process_time()
+        print(json.dumps({"seconds": now - self.resumed, "cpu_seconds": cpu_now - self.cpu_resumed}), file=self.answers, flush=True)
+        if not sys.stdin.readline():
+            raise EOFError("standard input has ended")
+        self.resumed, self.cpu_resumed = time.perf_counter(), time.process_time()
+
+
 class Network(nn.Module):
     clock = None
 
@@ -396,17 +417,14 @@ def mean_loss(task):
     return sum(loss_of(task.network(x), y).item() * len(x) for x, y in parts) / len(task.inputs)
 
 
-def answer(train, folder, request):
-    name, steps, warmup = request.split()
-    steps, warmup = int(steps), int(warmup)
-    task = Task(folder, name, steps, warmup)
-    task.network.clock = clock = Clock(warmup, steps)
+def answer(train, folder, request, answers):
+    name, *numbers = request.split()
+    warmup, steps, slices, with_loss = map(int, numbers)
+    task = Task(folder, name, steps * slices, warmup)
+    task.network.clock = clock = SlicedClock(warmup, steps, slices, answers)
     train(task)
     return {
-        "seconds": clock.end - clock.begin,
-        "cpu_seconds": clock.cpu_end - clock.cpu_begin,
-        "steps": steps,
-        "loss": mean_loss(task),
+        "loss": mean_loss(task) if with_loss else None,
         "startup": clock.first_call - clock.started,
         "compiling": getattr(task, "compiling", 0),
         "calls": clock.calls,
@@ -434,9 +452,9 @@ def main():
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
-    for request in sys.stdin:
+    for request in iter(sys.stdin.readline, ""):
         try:
-            reply = answer(CONTESTANTS[name], Path(folder), request)
+            reply = answer(CONTESTANTS[name], Path(folder), request, answers)
         except Exception as error:
             reply = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(reply), file=answers, flush=True)

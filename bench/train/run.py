@@ -1,10 +1,12 @@
 """Training steps/s of Etude and its alternatives: writes train.md and train.json.
 
-Each contestant has its own process, and only one of them works at a time. In each round every contestant trains each
-workload from the same initial weights, in a new random order of contestants. Only times of one round are compared.
+Each contestant has its own process, and only one of them works at a time. All of them train a workload together, from the
+same initial weights: in each round every contestant trains a slice of some 50 ms, in a new random order. Only slices of one
+round are compared. Trainings are repeated in new processes.
 """
 
 import argparse
+import ctypes
 import importlib.metadata
 import json
 import os
@@ -12,11 +14,14 @@ import platform
 import random
 import shutil
 import statistics
+import struct
 import subprocess
 import sys
 import sysconfig
 import time
 from pathlib import Path
+
+from ratios import describe, ratios
 
 HERE = Path(__file__).parent
 CPP = ["today", "best", "forward_backward", "etude", "etude_none", "etude_16", "etude_exported", "etude_bf16"]
@@ -34,8 +39,9 @@ PEERS = {  # with their packages
 SCALING = ["today", "best", "forward_backward", "etude", "pytorch_compile"]  # also run with other numbers of threads
 WORKLOADS = ["tiny", "perceptron", "wide", "convnet", "transformer", "gpt2"]
 TOKENS = {"gpt2": 8 * 64}  # of a step
-LOGGING_STEPS = 500  # of all contestants that log; so many steps are timed, or a multiple of it if they are short
-WARMUP = 50
+SLICES = 4  # of a training
+CHECKED_SLICES = 8  # of the training whose loss is compared
+WARMUP = 3  # steps of a training before its first slice
 TOLERANCE = 1e-3  # of the loss, relative to that of `today`
 TOLERANCE_COMPILE = 5e-3  # fused kernels round differently, which the convolutional network amplifies
 TOLERANCE_BF16 = 0.1
@@ -53,34 +59,67 @@ class Contestant:
     def __init__(self, name, options, threads):
         self.name, self.threads = name, threads
         if name in PEERS:
-            command = [sys.executable, HERE / "peers.py", name, options.data]
+            self.command = [sys.executable, HERE / "peers.py", name, options.data]
         else:
-            command = [options.program, name, options.data]
-        environment = os.environ | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=options.data
-        )
+            self.command = [options.program, name, options.data]
+        self.start()
 
-    def train(self, workload, steps, warmup=WARMUP):
+    def start(self):
+        # OpenMP's threads would work on for up to 0.2 s after a slice, waiting for more; now it's about 1 ms.
+        environment = os.environ | {
+            "OMP_NUM_THREADS": str(self.threads),
+            "MKL_NUM_THREADS": str(self.threads),
+            "GOMP_SPINCOUNT": "20000",
+            "KMP_BLOCKTIME": "1",
+        }
+        self.process = subprocess.Popen(
+            self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=self.command[-1]
+        )
+        # Other programs may keep one core busier than another.
+        if self.threads == 1 and hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(self.process.pid, {min(os.sched_getaffinity(0))})
+        self.counter = instruction_counter(self.process.pid)
+
+    def ask(self, request, ends=False):
         try:
-            self.process.stdin.write(f"{workload} {steps} {warmup}\n")
+            self.process.stdin.write(request + "\n")
             self.process.stdin.flush()
         except BrokenPipeError:
             pass  # nothing is to be read either
         line = self.process.stdout.readline()
         answer = json.loads(line) if line else {"error": "the process has ended"}
         if "error" in answer:
-            self.fail(workload, answer["error"])
-        if answer["calls"] != warmup + steps + 1:
-            self.fail(workload, f"{answer['calls']} steps instead of {warmup + steps + 1}")
-        if answer["threads"] != self.threads:
-            self.fail(workload, f"{answer['threads']} threads instead of {self.threads}")
+            self.fail(answer["error"])
+        if ("calls" in answer) != ends:
+            self.fail("too few steps")
         return answer
 
-    def fail(self, workload, why):
-        if self.name in PEERS:
-            raise PeerFailed(f"{workload}, {self.threads} thread{'s' * (self.threads > 1)}: {why}")
-        sys.exit(f"{self.name}, {workload}: {why}")
+    def begin(self, workload, steps, slices, with_loss):
+        """Trains up to the first slice."""
+        self.training = workload
+        self.calls = WARMUP + steps * slices + 1
+        self.ask(f"{workload} {WARMUP} {steps} {slices} {with_loss:d}")
+
+    def train_slice(self):
+        before = self.instructions()
+        answer = self.ask("")
+        return answer if before is None else answer | {"instructions": self.instructions() - before}
+
+    def finish(self):
+        answer = self.ask("", ends=True)
+        if answer["calls"] != self.calls:
+            self.fail(f"{answer['calls']} steps instead of {self.calls}")
+        if answer["threads"] != self.threads:
+            self.fail(f"{answer['threads']} threads instead of {self.threads}")
+        return answer
+
+    def instructions(self):
+        return None if self.counter is None else int.from_bytes(os.read(self.counter, 8), sys.byteorder)
+
+    def fail(self, why):
+        if self.name in CPP:
+            sys.exit(f"{self.name}, {self.training}: {why}")
+        raise PeerFailed(f"{self.training}, {self.threads} thread{'s' * (self.threads > 1)}: {why}")
 
     def end(self):
         try:
@@ -88,6 +127,20 @@ class Contestant:
         except BrokenPipeError:
             pass
         self.process.wait()
+        if self.counter is not None:
+            os.close(self.counter)
+
+
+def instruction_counter(process):
+    """A file to read the number of instructions from that a process retires, or None where the system has no such counter."""
+    perf_event_open = {"x86_64": 298, "aarch64": 241}.get(platform.machine())
+    if sys.platform != "linux" or perf_event_open is None:
+        return None
+    hardware, instructions, size = 0, 1, 64
+    flags = 1 << 1 | 1 << 5 | 1 << 6  # inherit by threads, exclude the kernel and the hypervisor
+    attributes = struct.pack("2I5Q2IQ", hardware, size, instructions, 0, 0, 0, flags, 0, 0, 0)
+    file = ctypes.CDLL(None).syscall(perf_event_open, attributes, process, -1, -1, 0)
+    return file if file >= 0 else None
 
 
 def say(text):
@@ -147,40 +200,59 @@ def info(version):
     }
 
 
-def steps_of(today, workload, seconds):
-    steps = round(100 / today.train(workload, 100)["seconds"] * seconds)
-    return LOGGING_STEPS * round(steps / LOGGING_STEPS) or steps
-
-
-def measure(names, threads, options, left_out):
-    """All answers: {workload: {contestant: [answer of each round]}}. Adds why a peer has none to `left_out`."""
-    contestants = [Contestant(name, options, threads) for name in names]
+def in_turn(contestants, work, left_out):
+    """What each contestant's work gives, in random order. A peer that fails is left out from here on."""
     results = {}
-
-    def train(contestant, workload, steps):
+    for contestant in random.sample(contestants, len(contestants)):
         try:
-            return contestant.train(workload, steps)
+            results[contestant.name] = work(contestant)
         except PeerFailed as failure:
             say(f"left out: {contestant.name}, {failure}")
             left_out[contestant.name] = str(failure)
             contestants.remove(contestant)
             contestant.end()
-            for answers in results.values():
-                answers.pop(contestant.name, None)
+    return results
 
+
+def train(contestants, workload, steps, slices, left_out, with_loss=False):
+    """One training by all contestants together, in slices of so many steps: the answer of each."""
+    in_turn(contestants, lambda contestant: contestant.begin(workload, steps, slices, with_loss), left_out)
+    rounds = [in_turn(contestants, Contestant.train_slice, left_out) for _ in range(slices)]
+    answers = in_turn(contestants, Contestant.finish, left_out)
+    return {name: answer | {"steps": steps, "slices": [done[name] for done in rounds]} for name, answer in answers.items()}
+
+
+def steps_of_slice(today, workload, seconds):
+    slices = train([today], workload, 5, 8, {})["today"]["slices"]
+    return max(1, round(5 * seconds / min(s["seconds"] for s in slices)))
+
+
+def measure(names, threads, options, results, losses, left_out, write):
+    """Adds all answers to `results`, {workload: {contestant: [answer of each training]}}, and to `losses`, {workload: {contestant: loss}}.
+
+    Adds why a peer has none to `left_out`."""
+    contestants = [Contestant(name, options, threads) for name in names]
+    today = next(contestant for contestant in contestants if contestant.name == "today")
+    steps = {}
     for workload in options.workloads:
-        for contestant in list(contestants):
-            train(contestant, workload, 20)  # warms up memory and code
-        steps = options.steps or steps_of(contestants[0], workload, options.seconds)
-        results[workload] = {contestant.name: [] for contestant in contestants}
-        for number in range(options.rounds):
-            for contestant in random.sample(contestants, len(contestants)):
-                if answer := train(contestant, workload, steps):
-                    results[workload][contestant.name].append(answer)
-            say(f"{workload}, {threads} thread{'s' * (threads > 1)}, round {number + 1} of {options.rounds}")
+        say(f"{workload}, {threads} thread{'s' * (threads > 1)}: the loss")
+        steps[workload] = steps_of_slice(today, workload, options.seconds)
+        answers = train(contestants, workload, CHECKED_SLICES * steps[workload], 1, left_out, with_loss=True)
+        losses[workload] = {name: answer["loss"] for name, answer in answers.items()}
+        results[workload] = {}
+    for number in range(options.trainings):
+        for contestant in contestants:
+            if contestant.name not in PEERS:  # where its memory lies makes a process up to 2 % faster or slower for as long as it lives
+                contestant.end()
+                contestant.start()
+        for workload in options.workloads:
+            train(contestants, workload, 1, 1, left_out)  # warms up memory and code
+            for name, answer in train(contestants, workload, steps[workload], SLICES, left_out).items():
+                results[workload].setdefault(name, []).append(answer)
+            write()
+        say(f"{threads} thread{'s' * (threads > 1)}: training {number + 1} of {options.trainings}")
     for contestant in contestants:
         contestant.end()
-    return results
 
 
 def peak_memory(names, options):
@@ -188,77 +260,67 @@ def peak_memory(names, options):
     peaks = {}
     for name in names:
         contestant = Contestant(name, options, 1)
-        peaks[name] = contestant.train("wide", 200)["peak_memory"]
+        peaks[name] = train([contestant], "wide", 200, 1, {})[name]["peak_memory"]
         contestant.end()
     return peaks
 
 
-def loss_differences(results):
-    """The largest difference of a loss from that of `today`, relative to it, of each workload and contestant."""
-    differences = {}
-    for workload, answers in results.items():
-        expected = answers["today"][0]["loss"]
-        for name, runs in answers.items():
-            if name != "forward_backward":  # it trains nothing
-                differences[workload, name] = max(abs(run["loss"] - expected) / expected for run in runs)
-    return differences
+def loss_differences(losses):
+    """The difference of a loss from that of `today`, relative to it, by number of threads, workload and contestant."""
+    return {
+        (threads, workload, name): abs(loss - by_name["today"]) / by_name["today"]
+        for threads, by_workload in losses.items()
+        for workload, by_name in by_workload.items()
+        for name, loss in by_name.items()
+        if name != "forward_backward"  # it trains nothing
+    }
 
 
-def quartiles(values):
-    return statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
-
-
-def ratios(of, to, clock):
-    """The speed of `of` in each round, as a multiple of that of `to`."""
-    return [b[clock] / a[clock] for a, b in zip(of, to)]
+def steps_per_second(answers, measured):
+    return statistics.median(a["steps"] / s[measured] for a in answers for s in a["slices"])
 
 
 def table(head, rows):
     return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows]) + "\n"
 
 
-def cell(values, form):
-    low, middle, high = quartiles(values)
-    return f"{middle:{form}} ({low:{form}}–{high:{form}})"
+def table_of(results, names, cell):
+    """`cell` turns the answers to a workload, and the name of a contestant that is among them, into text."""
+    rows = [[workload, *(cell(answers, name) if name in answers else "—" for name in names)] for workload, answers in results.items()]
+    return table(["workload", *names], rows)
 
 
-def speed_table(results, names, clock):
-    names = [n for n in names if n not in ("today", "forward_backward")]
-    beyond = [n for n in ("best", "etude") if n in names]
-    rows = []
-    for workload, answers in results.items():
+def speed_table(results, names, measured):
+    def cell(answers, name):
         today = answers["today"]
-        row = [workload, cell([a["steps"] / a[clock] for a in today], ",.0f")]
-        row += [cell(ratios(answers[name], today, clock), ".2f") for name in names]
-        if floor := answers.get("forward_backward"):
-            row += [cell([100 * (r - 1) for r in ratios(floor, answers[name], clock)], ".0f") for name in beyond]
-        rows.append(row)
-    head = ["workload", "today, steps/s", *names]
-    if "forward_backward" in next(iter(results.values())):
-        head += [f"{name} beyond forward and backward, %" for name in beyond]
-    return table(head, rows)
+        return f"{steps_per_second(today, measured):,.0f} steps/s" if name == "today" else describe(ratios(today, answers[name], measured))
+
+    return table_of(results, [name for name in names if name != "forward_backward"], cell)
+
+
+def etude_table(results, names, measured):
+    return table_of(results, names, lambda answers, name: describe(ratios(answers[name], answers["etude"], measured)))
+
+
+def instruction_table(results, names):
+    return table_of(results, names, lambda answers, name: describe(ratios(answers["etude"], answers[name], "instructions")))
 
 
 def startup_table(results, names):
-    rows = [
-        [workload, *(f"{1e3 * statistics.median(a['startup'] for a in answers[name]):,.1f}" for name in names)]
-        for workload, answers in results.items()
-    ]
-    return table(["workload", *names], rows)
+    return table_of(results, names, lambda answers, name: f"{1e3 * statistics.median(a['startup'] for a in answers[name]):,.1f}")
 
 
 def token_table(results, names):
     rows = [
-        [workload, *(f"{statistics.median(TOKENS[workload] * a['steps'] / a['seconds'] for a in answers[name]):,.0f}" for name in names)]
-        for workload, answers in results.items()
-        if workload in TOKENS
+        [workload, *(f"{tokens * steps_per_second(results[workload][name], 'seconds'):,.0f}" if name in results[workload] else "—" for name in names)]
+        for workload, tokens in TOKENS.items()
+        if workload in results
     ]
     return table(["workload", *names], rows) if rows else ""
 
 
 def compiling_table(results):
-    seconds = {workload: max(a["compiling"] for a in answers["pytorch_compile"]) for workload, answers in results.items()}
-    return table(list(seconds), [[f"{s:.0f}" for s in seconds.values()]])
+    return table_of(results, ["pytorch_compile"], lambda answers, name: f"{max(a['compiling'] for a in answers[name]):.0f}")
 
 
 def left_out_table(left_out):
@@ -266,19 +328,25 @@ def left_out_table(left_out):
     return table(["left out", "because it fails"], rows)
 
 
-def report(results, peaks, machine, names, worst, clock, left_out):
+def report(results, losses, peaks, machine, names, clock, left_out):
     kinds = ", ".join(f"{package} {version}" for package, version in machine["packages"].items())
+    worst = max(d for (*_, name), d in loss_differences(losses).items() if not name.endswith("_bf16"))
     text = (
         f"{machine['cpu']}, {machine['cores']} cores; LibTorch {machine['libtorch']}; {kinds}. "
-        f"Losses differ by at most {worst:.1e} of their value.\n"
+        f"Losses differ by at most {worst:.1e} of their value.\n\n"
+        "Ratios are medians over the trainings, with a 95 % confidence interval, and \"none\" where the difference from 1 lies inside it. "
+        "A training's ratio is the median of those of its slices.\n"
     )
     for threads, by_workload in results.items():
-        kept = [name for name in names if name in next(iter(by_workload.values()))]
+        kept = [name for name in names if any(name in answers for answers in by_workload.values())]
+        others = [name for name in kept if name not in ("today", "etude")]
         measured = clock if threads == 1 else "seconds"  # a thread that waits for another takes CPU time too
-        text += (
-            f"\n## Steps/s as a multiple of `today`, {threads} thread{'s' * (threads > 1)}\n\n"
-            f"Medians of the rounds, with quartiles{', in CPU time' * (measured == 'cpu_seconds')}.\n\n" + speed_table(by_workload, kept, measured)
-        )
+        where = f"{threads} thread{'s' * (threads > 1)}{', in CPU time' * (measured == 'cpu_seconds')}"
+        text += f"\n## Steps/s as a multiple of `today`, {where}\n\n" + speed_table(by_workload, kept, measured)
+        if "etude" in kept and others:
+            text += f"\n## Steps/s of `etude` as a multiple of each other's, {where}\n\n" + etude_table(by_workload, others, measured)
+            if "instructions" in next(iter(by_workload.values()))["today"][0]["slices"][0]:
+                text += f"\n## Instructions of `etude` as a multiple of each other's, {where}\n\n" + instruction_table(by_workload, others)
         if threads == 1:
             if tokens := token_table(by_workload, kept):
                 text += "\n## Tokens/s, 1 thread\n\n" + tokens
@@ -297,29 +365,27 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", type=Path, required=True, help="train_bench")
     parser.add_argument("--output", type=Path, required=True, help="folder for train.md and train.json")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=0.4, help="duration of a round of `today`")
-    parser.add_argument("--steps", type=int, help="steps per round, instead of --seconds")
+    parser.add_argument("--trainings", type=int, default=12, help=f"of each workload, in {SLICES} slices each; fewer than 6 have no confidence interval")
+    parser.add_argument("--seconds", type=float, default=0.05, help="duration of a slice of `today`; the others do as many steps")
     parser.add_argument("--workloads", type=lambda s: s.split(","), default=WORKLOADS)
     parser.add_argument("--contestants", type=lambda s: s.split(","), default=CPP + list(PEERS))
-    parser.add_argument("--threads", type=lambda s: [int(n) for n in s.split(",")], default=[1, 2])
+    parser.add_argument("--threads", type=lambda s: [int(n) for n in s.split(",")], default=[1], help="one number, or several: 1,2")
     parser.add_argument(
         "--cpu-time",
         dest="clock",
         action="store_const",
         const="cpu_seconds",
         default="seconds",
-        help="compare CPU time, for a shared machine",
+        help="compare CPU time, for a machine whose cores are busy",
     )
     parser.add_argument("--no-peers", action="store_true", help="C++ only")
-    parser.add_argument("--quick", action="store_true", help="two short rounds, as a smoke test")
+    parser.add_argument("--quick", action="store_true", help="6 trainings in short slices, as a smoke test")
     options = parser.parse_args()
     if options.quick:
-        options.rounds, options.steps = 2, 100
-    options.program = options.program.resolve()
-    options.output.mkdir(parents=True, exist_ok=True)
-    options.data = options.output.resolve() / "train"
-    options.data.mkdir(exist_ok=True)
+        options.trainings, options.seconds = 6, 0.01
+    options.program, options.output = options.program.resolve(), options.output.resolve()
+    options.data = options.output / "train"
+    options.data.mkdir(parents=True, exist_ok=True)
     if "today" not in options.contestants:
         options.contestants.insert(0, "today")
     return options
@@ -338,22 +404,31 @@ def main():
             say(exported.stderr)
             left_out["etude_exported"] = "the export: " + (exported.stderr.splitlines() or ["no message"])[-1]
 
-    results = {}
-    for threads in options.threads:
-        chosen = [name for name in names if name not in left_out and (threads == options.threads[0] or name in SCALING)]
-        results[threads] = measure(chosen, threads, options, left_out)
-    peaks = peak_memory([name for name in ("today", "best", "etude") if name in names], options)
-
     machine = info(reported["libtorch"])
-    differences = {key: d for by_workload in results.values() for key, d in loss_differences(by_workload).items()}
-    worst = max(d for (_, name), d in differences.items() if not name.endswith("_bf16"))
-    text = report(results, peaks, machine, names, worst, options.clock, left_out)
-    (options.output / "train.md").write_text(text)
-    raw = {"machine": machine, "peak_memory": peaks, "threads": results, "left_out": left_out}
-    (options.output / "train.json").write_text(json.dumps(raw, indent=1) + "\n")
-    print("\n" + text)
+    results, losses, peaks = {}, {}, {}
 
-    wrong = [f"{name}, {workload}: by {d:.1e}" for (workload, name), d in differences.items() if d > tolerance(name)]
+    def write():
+        text = report(results, losses, peaks, machine, names, options.clock, left_out)
+        (options.output / "train.md").write_text(text)
+        raw = {"machine": machine, "peak_memory": peaks, "threads": results, "losses": losses, "left_out": left_out}
+        (options.output / "train.json").write_text(json.dumps(raw, indent=1) + "\n")
+        return text
+
+    try:
+        for threads in options.threads:
+            chosen = [name for name in names if name not in left_out and (threads == options.threads[0] or name in SCALING)]
+            results[threads], losses[threads] = {}, {}
+            measure(chosen, threads, options, results[threads], losses[threads], left_out, write)
+        peaks |= peak_memory([name for name in ("today", "best", "etude") if name in names], options)
+    except KeyboardInterrupt:
+        sys.exit(f"interrupted: {options.output}/train.md and train.json have the results so far")
+    print("\n" + write())
+
+    wrong = [
+        f"{name}, {workload}, {threads} thread{'s' * (threads > 1)}: by {d:.1e}"
+        for (threads, workload, name), d in loss_differences(losses).items()
+        if d > tolerance(name)
+    ]
     if wrong:
         sys.exit("not the same work, for the losses differ:\n" + "\n".join(wrong))
 

@@ -35,6 +35,7 @@ struct Clock {
   }
   void tick() {
     if (calls == 0) first_call = Moment::now();
+    if (pause && calls >= first && calls <= last && (calls - first) % slice == 0) pause();
     if (calls == first) begin = Moment::now();
     if (calls == last) end = Moment::now();
     ++calls;
@@ -44,6 +45,8 @@ struct Clock {
 
   std::int64_t first = 0, last = 0, calls = 0;
   Moment started = {}, first_call = {}, begin = {}, end = {};
+  std::int64_t slice = 0;            // in steps
+  std::function<void()> pause = {};  // before each slice and after the last, if set
 };
 inline Clock training_clock;
 
