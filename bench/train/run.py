@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import random
+import re
 import shutil
 import statistics
 import struct
@@ -60,8 +61,10 @@ class Contestant:
         self.name, self.threads = name, threads
         if name in PEERS:
             self.command = [sys.executable, HERE / "peers.py", name, options.data]
-        else:
+        elif name in CPP:
             self.command = [options.program, name, options.data]
+        else:
+            self.command = [options.against_program, "etude", options.data]
         self.start()
 
     def start(self):
@@ -361,10 +364,34 @@ def report(results, losses, peaks, machine, names, clock, left_out):
     return text
 
 
+def build_against(commit, options):
+    """Builds the program with the library of another commit, by the compiler, the flags and the LibTorch of today's."""
+    git = ["git", "-C", HERE]
+    found = subprocess.run([*git, "rev-parse", "--verify", "--short", commit + "^{commit}"], capture_output=True, text=True)
+    if found.returncode != 0:
+        sys.exit(f"--against {commit}: {found.stderr.strip()}")
+    name = found.stdout.strip()
+    folder = options.output / "against" / name
+    source, build = folder / "source", folder / "build"
+    say(f"building {name}")
+    if not source.exists():
+        subprocess.run([*git, "worktree", "add", "--quiet", "--force", "--detach", source, name], check=True)
+    cache = next(p / "CMakeCache.txt" for p in options.program.parents if (p / "CMakeCache.txt").exists()).read_text()
+    same = dict(re.findall(r"^(Torch_DIR|CMAKE_GENERATOR|CMAKE_BUILD_TYPE|CMAKE_CXX_COMPILER|CMAKE_CXX_FLAGS\w*):\w+=(.*)$", cache, re.MULTILINE))
+    generator = same.pop("CMAKE_GENERATOR")
+    variables = [f"-D{key}={value}" for key, value in same.items()]
+    configure = ["cmake", "-S", HERE, "-B", build, "-G", generator, f"-DETUDE_SOURCE={source}", "--log-level=WARNING", *variables]
+    for command in configure, ["cmake", "--build", build, "--parallel", str(os.cpu_count())]:
+        if subprocess.run(command, stdout=sys.stderr).returncode != 0:
+            sys.exit(f"--against {commit}: today's benchmark (bench/train) can't be built with the library of {name}; the messages above say why")
+    return f"etude at {name}", build / "train_bench"
+
+
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", type=Path, required=True, help="train_bench")
     parser.add_argument("--output", type=Path, required=True, help="folder for train.md and train.json")
+    parser.add_argument("--against", metavar="COMMIT", help="also measure the Etude of another commit, which is built first")
     parser.add_argument("--trainings", type=int, default=12, help=f"of each workload, in {SLICES} slices each; fewer than 6 have no confidence interval")
     parser.add_argument("--seconds", type=float, default=0.05, help="duration of a slice of `today`; the others do as many steps")
     parser.add_argument("--workloads", type=lambda s: s.split(","), default=WORKLOADS)
@@ -397,6 +424,11 @@ def main():
     subprocess.run([options.program, "export", options.data], check=True)
     names = available(options.contestants, reported["contestants"], reported["libtorch"], not options.no_peers)
 
+    against = None
+    if options.against:
+        against, options.against_program = build_against(options.against, options)
+        names.insert(names.index("etude") + 1 if "etude" in names else 1, against)
+
     left_out = {}
     if "etude_exported" in names:
         exported = subprocess.run([sys.executable, HERE / "peers.py", "export", options.data, *options.workloads], stderr=subprocess.PIPE, text=True)
@@ -416,7 +448,7 @@ def main():
 
     try:
         for threads in options.threads:
-            chosen = [name for name in names if name not in left_out and (threads == options.threads[0] or name in SCALING)]
+            chosen = [name for name in names if name not in left_out and (threads == options.threads[0] or name in [*SCALING, against])]
             results[threads], losses[threads] = {}, {}
             measure(chosen, threads, options, results[threads], losses[threads], left_out, write)
         peaks |= peak_memory([name for name in ("today", "best", "etude") if name in names], options)
