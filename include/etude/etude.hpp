@@ -1,7 +1,7 @@
 #pragma once
 
-/// Includes LibTorch and etude::etude, and of the other libraries those that the program links, except the integrations, the study
-/// and exported models, which have their own headers.
+/// Includes LibTorch and etude::etude, and of the other libraries those that the program links, except the
+/// integrations, the study and exported models, which have their own headers.
 
 #include <fmt/format.h>
 #include <torch/torch.h>
@@ -108,9 +108,9 @@
 #include "etude/parallel/distributed_data_parallel.hpp"
 #else
 namespace etude::inline v0 {
-struct [[gnu::unavailable("link etude::parallel")]] DistributedDataParallel;
+struct __attribute__((unavailable("link etude::parallel"))) DistributedDataParallel {};
 template <int Stage>
-struct [[gnu::unavailable("link etude::parallel")]] ShardedDataParallel;
+struct __attribute__((unavailable("link etude::parallel"))) ShardedDataParallel {};
 }  // namespace etude::inline v0
 #endif
 
@@ -119,7 +119,7 @@ struct [[gnu::unavailable("link etude::parallel")]] ShardedDataParallel;
 #include "etude/report/run_report.hpp"
 #else
 namespace etude::inline v0 {
-struct [[gnu::unavailable("link etude::report")]] ReportCallback;
+struct __attribute__((unavailable("link etude::report"))) ReportCallback {};
 }  // namespace etude::inline v0
 #endif
 
@@ -127,6 +127,6 @@ struct [[gnu::unavailable("link etude::report")]] ReportCallback;
 #include "etude/tune/hyperparameter_search.hpp"
 #else
 namespace etude::inline v0 {
-struct [[gnu::unavailable("link etude::search")]] HyperparameterSearchOptions;
+struct __attribute__((unavailable("link etude::search"))) HyperparameterSearchOptions {};
 }  // namespace etude::inline v0
 #endif

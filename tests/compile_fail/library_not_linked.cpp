@@ -1,0 +1,8 @@
+// EXPECT: error: .*etude/study/study\.hpp needs a library: link etude::study
+#ifdef ETUDE_MISTAKE
+#include "etude/study/study.hpp"
+#else
+#include "etude/study/trial.hpp"
+#endif
+
+int main() {}
