@@ -71,7 +71,9 @@ etude_sources(etude_files "(libtorch|data|metrics|precision|checkpoint|loop|call
 list(FILTER etude_files EXCLUDE REGEX "/(${etude_processes}|${etude_kernels}|${etude_pictures}|model/(exported_[a-z_]+|load_exported)|checkpoint/torch_to_safetensors|callbacks/report)\\.cpp$")
 etude_add_library(etude ${etude_files})
 target_link_libraries(etude PUBLIC etude::core torch)
-target_precompile_headers(etude PRIVATE <torch/torch.h>)
+# Most of a file's time goes to LibTorch's templates, which the compiler instantiates anew in each: less so with the headers that use
+# them. torch.h itself would slow all down.
+target_precompile_headers(etude PRIVATE <torch/types.h> <etude/loop/core.hpp>)
 
 # The code that runs for each element of a tensor.
 etude_sources(etude_files ${etude_kernels})
@@ -82,6 +84,7 @@ target_link_libraries(etude PRIVATE etude_kernels)
 etude_sources(etude_files ${etude_processes})
 etude_add_library(etude_parallel ${etude_files})
 target_link_libraries(etude_parallel PUBLIC etude::etude PRIVATE etude::gloo)
+target_precompile_headers(etude_parallel REUSE_FROM etude)
 target_compile_definitions(etude_parallel PUBLIC ETUDE_PARALLEL)
 
 # PyTorch's files, and models that Python exported.
@@ -89,10 +92,12 @@ if(TARGET etude::zip)
   etude_sources(etude_files "formats/(pickle|torch_|zip_).*" checkpoint/torch_to_safetensors)
   etude_add_library(etude_torch_file ${etude_files})
   target_link_libraries(etude_torch_file PUBLIC etude::etude etude::zip)
+  target_precompile_headers(etude_torch_file REUSE_FROM etude)
   target_compile_definitions(etude_torch_file PUBLIC ETUDE_TORCH_FILE)
   etude_sources(etude_files "model/(exported_.*|load_exported)" "formats/(exported_json|pt2_archive)")
   etude_add_library(etude_exported ${etude_files})
   target_link_libraries(etude_exported PUBLIC etude::torch_file)
+  target_precompile_headers(etude_exported REUSE_FROM etude)
   target_compile_definitions(etude_exported PUBLIC ETUDE_EXPORTED)
 endif()
 
@@ -113,16 +118,19 @@ endif()
 etude_sources(etude_files "tune/(hyperparameter_search|search_.*)")
 etude_add_library(etude_search ${etude_files})
 target_link_libraries(etude_search PUBLIC etude::etude etude::study)
+target_precompile_headers(etude_search REUSE_FROM etude)
 target_compile_definitions(etude_search PUBLIC ETUDE_SEARCH)
 
 etude_sources(etude_files callbacks/report)
 etude_add_library(etude_report ${etude_files})
 target_link_libraries(etude_report PUBLIC etude::etude etude::pages)
+target_precompile_headers(etude_report REUSE_FROM etude)
 target_compile_definitions(etude_report PUBLIC ETUDE_REPORT)
 
 etude_sources(etude_files "testing/.*")
 etude_add_library(etude_testing ${etude_files})
 target_link_libraries(etude_testing PUBLIC etude::parallel)
+target_precompile_headers(etude_testing REUSE_FROM etude)
 
 # Precompiles LibTorch and Etude, once for each target that links it (or once for several, with REUSE_FROM).
 add_library(etude_pch INTERFACE)
