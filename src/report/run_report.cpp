@@ -119,7 +119,8 @@ std::vector<RunReport> runs_of(std::string_view page) {
   if (document.format != report_format || document.version != report_version)
     throw ArgumentError(fmt::format("format is '{}' and version {}: must be '{}' and {}", document.format,
                                     document.version, report_format, report_version));
-  for (std::size_t i = 0; i < document.runs.size(); ++i) check_run(document.runs[i], fmt::format("runs[{}]", i));
+  for (std::size_t i = 0; i < document.runs.size(); ++i)
+    check_run(document.runs[i], fmt::format("runs[{}]", i));
   return std::move(document.runs);
 }
 
