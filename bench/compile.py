@@ -163,7 +163,7 @@ def command_of(build, file):
     for word in words[first + 1:]:
         if skip or word in ("-c", "-Werror", entry["file"]):
             skip = False
-        elif word in ("-o", "-include"):
+        elif word == "-o":
             skip = True
         else:
             flags.append(word)

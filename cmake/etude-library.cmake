@@ -23,8 +23,8 @@ function(etude_add_library target)
   add_library(etude::${name} ALIAS ${target})
   # Otherwise g++ calls functions within a shared library through a table.
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-semantic-interposition>)
-  if(NOT target STREQUAL "etude_kernels")
-    # -O3 takes longer, and nothing here has a loop that it would vectorise.
+  if(NOT target MATCHES "_(kernels|parallel)$")
+    # -O3 takes longer to compile; these two loop over the elements of tensors, which it vectorises.
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O2>)
   endif()
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON UNITY_BUILD ${ETUDE_UNITY} UNITY_BUILD_MODE GROUP)

@@ -26,10 +26,10 @@ MUTANTS = [
     ("include/etude/reflect/interval.hpp", "number > 0 && number < 1 ?", "number > 0 && number <= 1 ?", "reflect/interval"),
     ("src/reflect/read_text.cpp", "if (size > point) return NumberFault::not_whole;", "if (size >= point) return NumberFault::not_whole;", "reflect/read_text"),
     # Files: nothing half-written has its final name, no size is believed.
-    ("include/etude/io/folder.hpp", "files_.rename(partial_, target_);", "files_.rename(target_, partial_);", "io/folder"),
-    ("include/etude/formats/safetensors_header.hpp", "offsets_[1] > data_size_", "offsets_[0] > data_size_", "formats/safetensors_header"),
+    ("src/io/folder.cpp", "files_.rename(partial_, target_);", "files_.rename(target_, partial_);", "io/folder"),
+    ("src/formats/safetensors_header.cpp", "offsets_[1] > data_size_", "offsets_[0] > data_size_", "formats/safetensors_header"),
     # Data: each example once an epoch.
-    ("include/etude/data/shuffle.hpp", "while (number >= size_);", "while (number > size_);", "data/shuffle"),
+    ("src/data/shuffle.cpp", "while (number >= size_);", "while (number > size_);", "data/shuffle"),
     # Optimizers, clipping, schedules.
     ("src/optim/adam.cpp", "square = square * beta2 + gradient * gradient * (1 - beta2);", "square = square * beta2 + gradient * gradient;", "optim/adam"),
     ("src/optim/adam.cpp", "values.mul_(1 - group.lr * group.weight_decay);", "values.mul_(1 - group.weight_decay);", "optim/adam"),
@@ -38,8 +38,8 @@ MUTANTS = [
     ("src/precision/grad_scaler.cpp", "++growth_tracker_ >= options_.growth_interval", "++growth_tracker_ > options_.growth_interval", "precision/grad_scaler"),
     ("src/precision/grad_scaler.cpp", "if (!unscale(optimizer)) return false;", "unscale(optimizer);", "precision/grad_scaler"),
     # The loop: what is due, how much, how often.
-    ("include/etude/callbacks/default_flow.hpp", "if (step >= e.state.max_steps) {", "if (step > e.state.max_steps) {", "callbacks/default_flow"),
-    ("include/etude/callbacks/default_flow.hpp", "e.state.global_step % steps == 0;", "e.state.global_step % steps == 1;", "callbacks/default_flow"),
+    ("src/callbacks/default_flow.cpp", "if (step >= e.state.max_steps) {", "if (step > e.state.max_steps) {", "callbacks/default_flow"),
+    ("src/callbacks/default_flow.cpp", "e.state.global_step % steps == 0;", "e.state.global_step % steps == 1;", "callbacks/default_flow"),
     ("src/callbacks/early_stopping.cpp", "? value - *bar : *bar - value) > by;", "? *bar - value : value - *bar) > by;", "callbacks/early_stopping"),
     ("src/loop/log_window.cpp", "const double mean = sums.loss / updates;", "const double mean = sums.loss;", "loop/log_window"),
     ("include/etude/loop/requests.hpp", "else if (keep)", "else if (!keep)", "loop/checkpoints"),
