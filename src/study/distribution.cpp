@@ -39,6 +39,23 @@ double steps_of(const FloatRange& range) {
   return std::floor((range.high - range.low) / *range.step * (1 + 1e-12));
 }
 
+Numbers numbers_of(const Distribution& distribution) {
+  Numbers numbers;
+  if (const auto* range = std::get_if<FloatRange>(&distribution)) {
+    numbers = {range->low, range->high, range->step.value_or(0), range->log};
+    // The steps may end before the range does; 0.3 / 0.1 is a little less than 3.
+    if (range->step) numbers.high = range->low + steps_of(*range) * *range->step;
+  } else {
+    const auto& whole = std::get<IntRange>(distribution);
+    numbers = {static_cast<double>(whole.low),
+               static_cast<double>(whole.low + (whole.high - whole.low) / whole.step * whole.step),
+               static_cast<double>(whole.step), whole.log};
+  }
+  numbers.low -= numbers.step / 2;
+  numbers.high += numbers.step / 2;
+  return numbers;
+}
+
 namespace {
 
 /// Whether JSON can say all numbers in it.

@@ -45,34 +45,6 @@ double normal_at(double a, double b, double place) {
   return std::clamp(z, a, b);
 }
 
-}  // namespace
-
-/// A range of numbers, as it is sampled from.
-struct Numbers {
-  double low = 0, high = 0;  ///< half a step before the least and behind the greatest
-  double step = 0;
-  bool is_log = false;
-};
-
-namespace {
-
-Numbers numbers_of(const Distribution& distribution) {
-  Numbers numbers;
-  if (const auto* range = std::get_if<FloatRange>(&distribution)) {
-    numbers = {range->low, range->high, range->step.value_or(0), range->log};
-    // The steps may end before the range does; 0.3 / 0.1 is a little less than 3.
-    if (range->step) numbers.high = range->low + steps_of(*range) * *range->step;
-  } else {
-    const auto& whole = std::get<IntRange>(distribution);
-    numbers = {static_cast<double>(whole.low),
-               static_cast<double>(whole.low + (whole.high - whole.low) / whole.step * whole.step),
-               static_cast<double>(whole.step), whole.log};
-  }
-  numbers.low -= numbers.step / 2;
-  numbers.high += numbers.step / 2;
-  return numbers;
-}
-
 /// Weights of observations, the oldest first, and of the prior behind them; their sum is 1.
 std::vector<double> kernel_weights(std::size_t observations) {
   constexpr std::size_t newest = 25;

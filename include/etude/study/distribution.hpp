@@ -57,6 +57,14 @@ namespace detail {
 std::string in_words(const Distribution& distribution);
 /// The number of steps from the first to the last value of a range with a step; rounding doesn't lose one.
 double steps_of(const FloatRange& range);
+
+/// A range of numbers, as it is sampled from.
+struct Numbers {
+  double low = 0, high = 0;  ///< half a step before the least and behind the greatest
+  double step = 0;
+  bool is_log = false;
+};
+Numbers numbers_of(const Distribution& distribution);
 }  // namespace detail
 
 /// Optuna's JSON of a distribution, and back; the five distributions of Optuna 2 are read, too.
