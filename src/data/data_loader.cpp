@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "epoch.hpp"
 #include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"
 #include "etude/base/interrupt.hpp"

@@ -1,6 +1,7 @@
 #include "etude/optim/lbfgs_state.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <cstdint>

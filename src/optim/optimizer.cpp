@@ -1,6 +1,7 @@
 #include "etude/optim/optimizer.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/types.h>
 
 #include <cstdint>
