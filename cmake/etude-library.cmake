@@ -6,6 +6,8 @@ if(NOT EXISTS ${etude_src})
 endif()
 option(ETUDE_UNITY "Compile several files at once; OFF to change one file again and again" ON)
 set(etude_unit_size 90000)
+# Nearly all that g++ reads of LibTorch stays in use, so looking for garbage below 2 GB (kB here) only costs time.
+set(etude_no_collection $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=2000000>)
 
 # etude_sources(RESULT PATTERN...): the files of src/ whose path matches one of the regular expressions.
 function(etude_sources result)
@@ -22,7 +24,7 @@ function(etude_add_library target)
   add_library(${target} STATIC EXCLUDE_FROM_ALL ${ARGN})
   add_library(etude::${name} ALIAS ${target})
   # Otherwise g++ calls functions within a shared library through a table.
-  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-semantic-interposition>)
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-semantic-interposition> ${etude_no_collection})
   if(NOT target MATCHES "_(kernels|parallel)$")
     # -O3 takes longer to compile; these two loop over the elements of tensors, which it vectorises.
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O2>)
