@@ -314,6 +314,7 @@ void check_report_to(const TrainingArguments& args, const std::vector<std::strin
 }
 
 template void detail::CommandLine::add(TrainingArguments&);
+template std::vector<detail::JsonField> detail::json_fields(const TrainingArguments&);
 
 bool TrainingArguments::shows(LogLevel level) const {
   const auto least = process_index() == 0 ? log_level : log_level_replica;

@@ -299,5 +299,6 @@ std::int64_t get_warmup_steps(const TrainingArguments& args, std::int64_t max_st
 void check_report_to(const TrainingArguments& args, const std::vector<std::string_view>& callbacks);
 
 extern template void detail::CommandLine::add(TrainingArguments&);
+extern template std::vector<detail::JsonField> detail::json_fields(const TrainingArguments&);
 
 }  // namespace etude::inline v0

@@ -80,6 +80,8 @@ EvaluationTally::EvaluationTally(const TrainerCore& core, Keep keep, std::option
   if (keep != Keep::loss) core.options.compute_metrics.begin();
 }
 
+EvaluationTally::~EvaluationTally() = default;
+
 void EvaluationTally::add_loss(const PredictionStepOutput& output, const LossDivisor& items) {
   const bool adds_up = core_.loss_reduction() == LossReduction::sum;
   const auto add = [&](auto weight) {

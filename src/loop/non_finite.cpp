@@ -217,6 +217,10 @@ std::string NonFiniteUpdates::diagnose(const std::vector<Batch>& group, ComputeL
   return all;
 }
 
+NonFiniteUpdates::NonFiniteUpdates(TrainerCore& core) : core_(core) {}
+
+NonFiniteUpdates::~NonFiniteUpdates() = default;
+
 void NonFiniteUpdates::begin_step() {
   has_rejected_ = false;
   may_copy_ = true;

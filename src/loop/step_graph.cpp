@@ -45,6 +45,8 @@ StepGraph::StepGraph(torch::Device device, const Model& model, Optimizer& optimi
                     optimizer.type()));
 }
 
+StepGraph::~StepGraph() = default;
+
 std::vector<torch::Tensor> StepGraph::run(const Batch& batch,
                                           detail::FunctionRef<std::vector<torch::Tensor>(Batch&)> work) {
   const auto eagerly = [&] {

@@ -208,4 +208,13 @@ torch::Tensor Recomputation::run(std::size_t unit, const UnitRunner::Forward& fo
   return output;
 }
 
+RecomputedUnits::RecomputedUnits(const Model& model)
+    : recomputation_(model), guard_(run_units(model, *this)) {}
+
+RecomputedUnits::~RecomputedUnits() = default;
+
+torch::Tensor RecomputedUnits::run(std::size_t unit, const Forward& forward, const Tensors& inputs) {
+  return recomputation_.run(unit, forward, inputs);
+}
+
 }  // namespace etude::inline v0

@@ -25,6 +25,8 @@ GradientReducer::GradientReducer(Communicator& communicator, std::vector<FlatPar
   for (auto* flat : parameters_) flat->keep_gradients_flat();
 }
 
+GradientReducer::~GradientReducer() = default;
+
 void GradientReducer::begin() {
   for (auto* flat : parameters_) flat->gather();
   if (is_outdated()) make_chunks();

@@ -45,6 +45,8 @@ ShardedUnits::ShardedUnits(const Model& model, std::vector<FlatParameters*> para
   for (auto* flat : parameters_) flat->release_units();
 }
 
+ShardedUnits::~ShardedUnits() = default;
+
 torch::Tensor ShardedUnits::run(std::size_t unit, const Forward& forward, const Tensors& inputs) {
   make_hooks();
   hold(unit);

@@ -70,6 +70,7 @@ class EvaluationTally {
   /// `examples`: the expected number, if known.
   EvaluationTally(const TrainerCore& core, Keep keep, std::optional<std::int64_t> examples,
                   EvaluationParts parts = EvaluationParts::none);
+  ~EvaluationTally();
 
   /// Adds the loss of a batch and its parts, weighted by what the loss is a mean over, of which the batch has
   /// `items`. Throws DataError if one isn't a single element.

@@ -35,7 +35,8 @@ class NonFiniteUpdates {
   static constexpr int most_diagnoses = 10;
 
   /// `core` must outlive this.
-  explicit NonFiniteUpdates(TrainerCore& core) : core_(core) {}
+  explicit NonFiniteUpdates(TrainerCore& core);
+  ~NonFiniteUpdates();
 
   bool is_on() const { return core_.args.on_non_finite != OnNonFinite::ignore; }
 

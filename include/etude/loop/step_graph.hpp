@@ -26,6 +26,7 @@ class StepGraph {
 
   /// Both must outlive this. Throws ArgumentError for an optimizer that can't be captured.
   StepGraph(torch::Device device, const Model& model, Optimizer& optimizer);
+  ~StepGraph();
 
   /// Makes a step: `work` computes the loss of a batch and its gradients, clips them and lets the optimizer
   /// make its step, and returns the results, such as the loss, on the device. They are valid until the next

@@ -36,13 +36,12 @@ class Recomputation {
 class RecomputedUnits final : public UnitRunner {
  public:
   /// Throws what `run_units` throws.
-  explicit RecomputedUnits(const Model& model) : recomputation_(model), guard_(run_units(model, *this)) {}
+  explicit RecomputedUnits(const Model& model);
   RecomputedUnits(const RecomputedUnits&) = delete;
   RecomputedUnits& operator=(const RecomputedUnits&) = delete;
+  ~RecomputedUnits() override;
 
-  torch::Tensor run(std::size_t unit, const Forward& forward, const Tensors& inputs) override {
-    return recomputation_.run(unit, forward, inputs);
-  }
+  torch::Tensor run(std::size_t unit, const Forward& forward, const Tensors& inputs) override;
 
  private:
   Recomputation recomputation_;

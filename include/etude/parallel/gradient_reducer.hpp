@@ -48,6 +48,7 @@ class GradientReducer {
 
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
+  ~GradientReducer();
 
   /// Makes the gradients flat, and sends them while the next backward pass runs: the last one of an update,
   /// or each if `sums_every_backward`.

@@ -33,6 +33,7 @@ class ShardedUnits final : public UnitRunner {
   ShardedUnits(const Model& model, std::vector<FlatParameters*> parameters, bool recomputes = false);
   ShardedUnits(const ShardedUnits&) = delete;
   ShardedUnits& operator=(const ShardedUnits&) = delete;
+  ~ShardedUnits() override;
 
   torch::Tensor run(std::size_t unit, const Forward& forward, const Tensors& inputs) override;
 

@@ -46,18 +46,7 @@ void collect_faults(const T& args, std::vector<std::string>& into) {
 class CommandLine {
  public:
   template <class T>
-  void add(T& args) {
-    const auto group = short_type_name<T>();
-    for_each_field(args, [&](std::string_view name, const FieldDoc& doc, auto& member) {
-      check_name(name, group);
-      flags_.push_back(make_flag(name, doc, group, member));
-    });
-    read_json_.push_back(
-        [&args](JsonReader& reader, const nlohmann::ordered_json& json) { reader.read(json, args, ""); });
-    if constexpr (requires { names_elsewhere(args); })
-      for (const auto& [there, here] : names_elsewhere(args)) names_elsewhere_.emplace_back(there, here);
-    validate_.push_back([&args](std::vector<std::string>& lines) { collect_faults(args, lines); });
-  }
+  void add(T& args);
 
   void parse(const std::vector<std::string>& words, std::string_view program);
 
@@ -99,6 +88,21 @@ class CommandLine {
   std::vector<std::pair<std::string_view, std::string_view>> names_elsewhere_;
   std::vector<std::string> faults_, misread_;
 };
+
+// Not in the class, where it would be inline, and so compiled in each file despite `extern template`.
+template <class T>
+void CommandLine::add(T& args) {
+  const auto group = short_type_name<T>();
+  for_each_field(args, [&](std::string_view name, const FieldDoc& doc, auto& member) {
+    check_name(name, group);
+    flags_.push_back(make_flag(name, doc, group, member));
+  });
+  read_json_.push_back(
+      [&args](JsonReader& reader, const nlohmann::ordered_json& json) { reader.read(json, args, ""); });
+  if constexpr (requires { names_elsewhere(args); })
+    for (const auto& [there, here] : names_elsewhere(args)) names_elsewhere_.emplace_back(there, here);
+  validate_.push_back([&args](std::vector<std::string>& lines) { collect_faults(args, lines); });
+}
 
 template <class... Structs>
 auto parse_into(const std::vector<std::string>& words, std::string_view program,
