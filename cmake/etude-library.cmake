@@ -5,7 +5,7 @@ if(NOT EXISTS ${etude_src})
   cmake_path(SET etude_src NORMALIZE ${CMAKE_CURRENT_LIST_DIR}/../src)
 endif()
 option(ETUDE_UNITY "Compile several files at once; OFF to change one file again and again" ON)
-set(etude_unit_size 90000)
+set(etude_unit_size 140000)
 # Nearly all that g++ reads of LibTorch stays in use, so looking for garbage below 2 GB (kB here) only costs time.
 set(etude_no_collection $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=2000000>)
 
