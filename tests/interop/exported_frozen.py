@@ -17,7 +17,8 @@ SGD = ["--optim", "sgd", "--optim_args", "fused=false", "--lr_scheduler_type", "
 
 
 def block(channels):
-    return torch.nn.Sequential(torch.nn.Linear(channels, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.5))
+    # Without a bias, whose gradient in front of a batch norm is zero or nearly, depending on how the machine rounds.
+    return torch.nn.Sequential(torch.nn.Linear(channels, 8, bias=False), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.5))
 
 
 class Model(torch.nn.Module):
@@ -157,7 +158,7 @@ def check_configuration(folder):
 
 CASES = {
     "norm and dropout": {"frozen.1.running_mean", "frozen.1.running_var", "frozen.1.num_batches_tracked"},
-    "all of a block": {f"frozen.{name}" for name in ("0.weight", "0.bias", "1.weight", "1.bias", "1.running_mean", "1.running_var", "1.num_batches_tracked")},
+    "all of a block": {f"frozen.{name}" for name in ("0.weight", "1.weight", "1.bias", "1.running_mean", "1.running_var", "1.num_batches_tracked")},
     "train overridden": {"frozen.1.running_mean", "frozen.1.running_var", "frozen.1.num_batches_tracked"},
     "only parameters": {"frozen.0.weight", "frozen.1.weight", "frozen.1.bias"},
 }
