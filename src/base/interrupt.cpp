@@ -61,6 +61,14 @@ void SignalGuard::restore_with_others(int signal) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 
+void SignalGuard::receive(int signal) {
+  const std::lock_guard lock(mutex());
+  if (users() > 0)
+    adopt(signal);
+  else
+    ::kill(::getpid(), signal);
+}
+
 void SignalGuard::note(int signal) {
   if (owner() != ::getpid()) {
     for (const auto& [known, before] : previous())

@@ -142,7 +142,7 @@ void end_with_parent() {
   std::thread([end] {
     char none;
     uninterrupted([&] { return ::read(end, &none, 1); });
-    if (SignalGuard::came() == 0) ::kill(::getpid(), SIGTERM);
+    SignalGuard::receive(SIGTERM);
   }).detach();
 }
 

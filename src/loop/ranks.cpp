@@ -30,8 +30,8 @@ void Ranks::agree(TrainerControl& control) {
   const std::array<bool*, 5> flags{&control.should_training_stop, &control.should_epoch_stop,
                                    &control.should_save, &control.should_evaluate, &control.should_log};
   for (std::size_t i = 0; i < flags.size(); ++i) count[i] = *flags[i] ? 1 : 0;
-  // Signals are added up: if the processes have received different ones, SIGTERM is meant.
-  count[5] = SignalGuard::received() != 0 ? 1 << (SignalGuard::received() == SIGINT ? 0 : 16) : 0;
+  // Signals are added up: if different ones came to the processes, SIGTERM is meant.
+  count[5] = SignalGuard::came() != 0 ? 1 << (SignalGuard::came() == SIGINT ? 0 : 16) : 0;
   communicator_->sum(counts);
   if (count[0] > 0 && count[0] < world_size())
     for (const auto& reason : gather(control.stop_reason))

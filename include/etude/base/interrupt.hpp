@@ -50,6 +50,10 @@ class SignalGuard {
   /// Handles a signal that another process of the training has received. This process may receive it, too.
   static void adopt(int signal) { adopted() = signal; }
 
+  /// Like the arrival of `signal`, except that one that arrives as well, maybe from the terminal, isn't taken
+  /// for a second one, which would end the process at once.
+  static void receive(int signal);
+
   /// The signal received or adopted, or 0.
   static int came() noexcept;
   static int received() noexcept { return pending().load(std::memory_order_relaxed); }

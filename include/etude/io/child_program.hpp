@@ -49,9 +49,8 @@ class ChildProgram {
   Descriptor life_line_;  // an end of a pair of sockets, closed with this process
 };
 
-/// In a child, raises SIGTERM once its parent has asked it to end or has ended itself, unless a signal has
-/// come already, since a second one would end it at once. A child that hasn't called it yet gets SIGTERM from
-/// its parent.
+/// In a child, acts as on SIGTERM once its parent has asked it to end or has ended itself. A child that
+/// hasn't called it yet gets SIGTERM from its parent.
 void end_with_parent();
 
 }  // namespace etude::inline v0::detail
