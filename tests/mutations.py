@@ -42,7 +42,7 @@ MUTANTS = [
     ("src/callbacks/default_flow.cpp", "e.state.global_step % steps == 0;", "e.state.global_step % steps == 1;", "callbacks/default_flow"),
     ("src/callbacks/early_stopping.cpp", "? value - *bar : *bar - value) > by;", "? *bar - value : value - *bar) > by;", "callbacks/early_stopping"),
     ("src/loop/log_window.cpp", "const double mean = sums.loss / updates;", "const double mean = sums.loss;", "loop/log_window"),
-    ("include/etude/loop/requests.hpp", "else if (keep)", "else if (!keep)", "loop/checkpoints"),
+    ("src/loop/requests.cpp", "else if (keep)", "else if (!keep)", "loop/checkpoints"),
     # Checkpoints: the newest is resumed, the best is never removed.
     ("src/checkpoint/store.cpp", "std::ranges::stable_sort(found, std::ranges::greater(),", "std::ranges::stable_sort(found, std::ranges::less(),", "checkpoint/store"),
     ("src/checkpoint/store.cpp", "const bool too_many = limit && left > *limit;", "const bool too_many = limit && left >= *limit;", "checkpoint/store"),

@@ -1,13 +1,13 @@
 #pragma once
 
+#include <boost/hana/unpack.hpp>
+#include <concepts>
 #include <cstdint>
-#include <exception>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -19,18 +19,18 @@
 #include "etude/callbacks/progress.hpp"
 #include "etude/dispatch/composition.hpp"
 #include "etude/dispatch/describe.hpp"
+#include "etude/dispatch/event_table.hpp"
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
-#include "etude/loop/evaluate.hpp"
 #include "etude/loop/event_source.hpp"
 #include "etude/loop/host_loop.hpp"
 #include "etude/loop/optimizer_handle.hpp"
-#include "etude/loop/snapshot.hpp"
-#include "etude/loop/train.hpp"
 #include "etude/loop/trainer_checks.hpp"
+#include "etude/loop/trainer_methods.hpp"
+#include "etude/loop/trainer_table.hpp"
+#include "etude/loop/write_checkpoint.hpp"
 #include "etude/metrics/report.hpp"
 #include "etude/parallel/processes.hpp"
-#include "etude/tune/memory_estimate.hpp"
 
 namespace etude::inline v0 {
 
@@ -64,17 +64,12 @@ using TrainerComposition = Composition<detail::TrainerDefaults, List...>;
 /// before its callbacks. Classes derived further can't override anything, so make it final.
 /// `Trainer<Callbacks...>` overrides nothing.
 template <class Derived, class... List>
-class TrainerBase
-    : private EventSource<Derived, typename TrainerComposition<List...>::handler,
-                          !std::same_as<typename detail::processes_of<List...>::type, SingleProcess>> {
+class TrainerBase {
   using Composed = TrainerComposition<List...>;
   using Processes = typename detail::processes_of<List...>::type;
   static_assert(Composed::checks::passed());
   using Callbacks = typename Composed::callbacks_list;
   using Handler = typename Composed::handler;
-  using Source = EventSource<Derived, Handler, !std::same_as<Processes, SingleProcess>>;
-  using Source::core_, Source::handler_, Source::guarded, Source::is_heard, Source::is_written, Source::raise,
-      Source::open;
 
  public:
   /// Builds the trainer from `options` and the given callbacks; callbacks of the list that aren't given are
@@ -82,22 +77,20 @@ class TrainerBase
   /// given as its base; `DataError`; and exceptions of callbacks in `InitEnd`.
   template <class... Given>
   explicit TrainerBase(TrainerOptions options, Given&&... given)
-      : Source(Composed::maker::make(detail::take_given(std::forward<Given>(given)...))) {
+      : handler_(Composed::maker::make(detail::take_given(std::forward<Given>(given)...))) {
     static_assert(detail::check_given<Derived, callbacks<List...>, std::remove_cvref_t<Given>...>());
     if constexpr (!std::same_as<Derived, Trainer<List...>>)
       static_assert(
           detail::check_trainer<Derived, TrainerBase, Composed::closed>(typename Composed::known_events{}));
-    core_.options = std::move(options);
-    core_.trainer = &any_;
-    core_.overrides = overrides();
-    core_.is_quiet = (std::same_as<List, Quiet> || ...);
-    guarded([&] {
-      if constexpr (requires { Processes::stage; }) core_.shard_stage = Processes::stage;
-      core_.initialise([](const TrainingArguments& args) -> std::shared_ptr<Communicator> {
-        return Processes::join(args);
-      });
-      raise(InitEnd{core_.context()});
-    });
+    events_.connect(TrainerRef(*this), table<Derived>);
+    boost::hana::unpack(handler_.callbacks(), [&](auto&... each) { (events_.list(each), ...); });
+    detail::initialise(events_, std::move(options),
+                       {.overrides = overrides(),
+                        .is_quiet = (std::same_as<List, Quiet> || ...),
+                        .shard_stage = shard_stage(),
+                        .join = [](const TrainingArguments& args) -> std::shared_ptr<Communicator> {
+                          return Processes::join(args);
+                        }});
   }
   /// Chosen for braces that no TrainerOptions can be made of: a misspelt option, or a value of a wrong type.
   template <class Mistake =
@@ -109,20 +102,8 @@ class TrainerBase
   /// Trains the model on `train_dataset` according to the arguments. A second call continues with the current
   /// weights and optimizer (with `model_init`, it starts from scratch).
   TrainOutput train(const TrainOptions& options = {}) {
-    const Calls::Scope call(core_.calls, Calls::train);
-    check_no_host_loop("train()");
-    const PhaseClock::Run run(core_.phase_clock, core_.args, core_.options.files(), core_.device.is_cpu());
-    core_.prepare_machine();
-    if (!core_.options.train_dataset) throw ArgumentError("train_dataset is not set: train() needs it");
-    const RaisedFlag training(core_.training);
-    const RemoteControl::UnderWay under_way(core_.remote);
-    auto output = guarded([&] {
-      return core_.args.auto_find_batch_size ? train_in_memory(options)
-                                             : TrainLoop<Source>(*this).run(options);
-    });
-    core_.phase_clock.finish();
-    output.time_by_phase = time_by_phase();
-    return output;
+    host_loop_.check_none("train()");
+    return detail::train(events_, options);
   }
 
   /// Begins a training in a loop of the program's own: `step` gives it batches, `finish` ends it. Its events,
@@ -131,64 +112,37 @@ class TrainerBase
   /// no end (`constant`) and no interval is a fraction of it; otherwise throws `ArgumentError`. A training
   /// that is resumed has the weights, optimizer, schedule, generators, callbacks and step of the checkpoint;
   /// which batches come next is the program's concern. Several processes must all make the same calls.
-  void begin(const TrainOptions& options = {}) {
-    const Calls::Scope call(core_.calls, Calls::step);
-    check_no_host_loop("begin()");
-    begin_host_loop(options);
-  }
+  void begin(const TrainOptions& options = {}) { host_loop_.begin(options); }
 
   /// Gives a micro-batch, on any device, to a training by steps, which the first one begins. Every
   /// `gradient_accumulation_steps` calls make an update, in the last of them, because a loss may be divided
   /// by the number of labels of all. Throws `DataError` for tensors that are no batch, which are left out,
   /// and `Error` if an earlier call has returned `should_stop`. Any other exception ends the training as it
   /// does in `train()`.
-  StepOutput step(Batch batch) {
-    const Calls::Scope call(core_.calls, Calls::step);
-    if (!host_loop_) begin_host_loop({});
-    host_loop_->check_goes_on();
-    auto checked = batch_of_host(std::move(batch), core_.args);
-    return in_host_loop([&](auto& loop) { return loop.step(std::move(checked)); });
-  }
+  StepOutput step(Batch batch) { return host_loop_.step(std::move(batch)); }
   StepOutput step(Tensors inputs, Tensors labels) {
     return step(Batch{std::move(inputs), std::move(labels)});
   }
 
   /// Ends a training by steps: an update with the micro-batches that are left, if there are any, the last
   /// evaluation and checkpoint, and `TrainEnd`. The destructor of a trainer ends a training that isn't
-  /// finished without an evaluation, a checkpoint or an exception; a class that derives from TrainerBase and
-  /// has an `on` or a `log` must call `finish` before.
-  TrainOutput finish() {
-    const Calls::Scope call(core_.calls, Calls::step);
-    if (!host_loop_) throw Error("finish() was called, but no training by step() is under way");
-    auto output = in_host_loop([](auto& loop) { return loop.finish(); });
-    host_loop_.reset();
-    output.time_by_phase = time_by_phase();
-    return output;
-  }
+  /// finished without an evaluation, a checkpoint or an exception; of a class that derives from TrainerBase,
+  /// only the callbacks hear of that.
+  TrainOutput finish() { return host_loop_.finish(); }
 
   /// These may be called from any thread. A training that is paused waits before its next step; one that is
   /// cancelled stops after the step under way, as if a callback had requested it, with the last evaluation
   /// and checkpoint. An evaluation under way is finished first. `cancel` returns false if no training is
   /// under way. One process that is paused makes the others wait, at most `ddp_timeout`; one that is
   /// cancelled stops all.
-  void pause() { core_.remote.pause(); }
-  void resume() { core_.remote.resume(); }
-  bool is_paused() const { return core_.remote.is_paused(); }
-  bool cancel(std::string_view reason = "the training was cancelled") { return core_.remote.cancel(reason); }
+  void pause() { core().remote.pause(); }
+  void resume() { core().remote.resume(); }
+  bool is_paused() const { return core().remote.is_paused(); }
+  bool cancel(std::string_view reason = "the training was cancelled") { return core().remote.cancel(reason); }
 
   /// The model's outputs for every example of `dataset`, in order, and metrics if it has labels.
   PredictionOutput predict(const Dataset& dataset, const PredictOptions& options = {}) {
-    const Calls::Scope call(core_.calls, Calls::predict);
-    return guarded([&] {
-      if (!core_.training) this->check_trackers();
-      Metrics reported;
-      auto result = EvaluationLoop<Source>(*this, options.metric_key_prefix, options.ignore_keys)
-                        .template run<PredictBegin, PredictEnd>(dataset, Keep::all, [&](Metrics& metrics) {
-                          reported = raise(Predict{core_.context(), std::move(metrics)}).metrics;
-                        });
-      return PredictionOutput{std::move(result.prediction.predictions),
-                              std::move(result.prediction.label_ids), std::move(reported)};
-    });
+    return detail::predict(events_, dataset, options);
   }
 
   /// Raises a built-in or custom event: first to the trainer itself if it has a matching `on`, then to the
@@ -200,9 +154,12 @@ class TrainerBase
       return detail::expect<(!Composed::closed || detail::count_of<Plain, Known...> != 0),
                             mistake::event_is_not_named_in_the_Raises_of_this_trainer<Plain, Derived>>();
     }(typename Composed::known_events{}));
-    if constexpr (Source::template is_heard_by_trainer<Plain>()) detail::deliver(derived(), event);
+    if constexpr (handles_itself<Plain>()) detail::deliver(derived(), event);
     handler_.call_event(std::forward<Event>(event));
   }
+
+  /// How the loop raises each of its events to this trainer: a constant.
+  static constexpr const EventTable& event_table() { return table<Derived>.events; }
 
   /// Whether any callback of the list handles `Event`.
   template <class Event>
@@ -215,7 +172,7 @@ class TrainerBase
   }(Callbacks{});
 
   /// The types of all callbacks: first the list, then those added at run time.
-  using Source::callback_names;
+  std::vector<std::string_view> callback_names() const { return events_.callback_names(); }
 
   /// The callback of this type, from the list or added at run time. The first one if there are several.
   template <class Callback>
@@ -270,28 +227,28 @@ class TrainerBase
     return etude::event_handlers(handler_, typename Composed::known_events{});
   }
 
-  const TrainingArguments& args() const { return core_.args; }
-  const TrainerState& state() const { return core_.state; }
-  TrainerControl& control() { return core_.control; }
-  Model& model() { return core_.model; }
-  Optimizer* optimizer() { return core_.optimizers.current(); }
+  const TrainingArguments& args() const { return core().args; }
+  const TrainerState& state() const { return core().state; }
+  TrainerControl& control() { return core().control; }
+  Model& model() { return core().model; }
+  Optimizer* optimizer() { return core().optimizers.current(); }
   /// One of several optimizers. Throws ArgumentError that lists their names for an unknown one, and before
   /// the first training.
-  OptimizerHandle optimizer(std::string_view name) { return {core_, core_.optimizers.find(name)}; }
-  LRScheduler* lr_scheduler() { return core_.optimizers.current_scheduler(); }
-  Context context() { return core_.context(); }
+  OptimizerHandle optimizer(std::string_view name) { return {core(), core().optimizers.find(name)}; }
+  LRScheduler* lr_scheduler() { return core().optimizers.current_scheduler(); }
+  Context context() { return core().context(); }
 
-  std::int64_t get_num_trainable_parameters() const { return core_.trainable_parameters(); }
+  std::int64_t get_num_trainable_parameters() const { return core().trainable_parameters(); }
   /// Calls backward on the loss of a training step: use it in a `training_step` of your own, since fp16
   /// scales the loss. If the step is made by hand, multiplies it by the micro-batch's share of its group.
-  void backward(const torch::Tensor& loss) { core_.backward(loss); }
+  void backward(const torch::Tensor& loss) { core().backward(loss); }
   /// The learning rate of each parameter group. Throws `ArgumentError` if the optimizer doesn't exist yet.
-  std::vector<double> get_learning_rates() const { return core_.learning_rates(); }
+  std::vector<double> get_learning_rates() const { return core().learning_rates(); }
   /// Writes the weights, and the processing class if any, to a folder.
-  void save_model(const std::filesystem::path& directory) const { core_.save_model(directory); }
+  void save_model(const std::filesystem::path& directory) const { core().save_model(directory); }
   /// Waits until the checkpoint started by `save_checkpoint` is on disk; rethrows the exception if writing it
   /// failed.
-  void wait_for_checkpoint() { core_.checkpoint_writer.wait(); }
+  void wait_for_checkpoint() { core().checkpoint_writer.wait(); }
   /// Logs samples at once, by `LogSamples`: see `Context::log_text`.
   void log_text(std::string_view name, std::string_view text) { log_samples({text_sample(name, text)}); }
   void log_image(std::string_view name, const torch::Tensor& image, std::string_view caption = "") {
@@ -301,23 +258,20 @@ class TrainerBase
                  std::string_view caption = "") {
     log_samples({audio_sample(name, audio, sample_rate, caption)});
   }
-  void log_samples(const std::vector<Sample>& samples) {
-    const Calls::Scope call(core_.calls, Calls::log);
-    raise(LogSamples{core_.context(), samples});
-  }
+  void log_samples(const std::vector<Sample>& samples) { detail::log_samples(events_, samples); }
   /// Prints metrics as a table.
   void log_metrics(std::string_view split, const Metrics& metrics) const {
-    if (core_.state.is_world_process_zero) write_text(stdout, format_metrics(split, metrics));
+    if (core().state.is_world_process_zero) write_text(stdout, format_metrics(split, metrics));
   }
   /// Writes `output_dir/SPLIT_results.json`, and adds the metrics to `all_results.json` beside it.
   void save_metrics(std::string_view split, const Metrics& metrics, bool combined = true) const {
-    if (core_.state.is_world_process_zero)
-      etude::save_metrics(core_.options.files(), core_.args.output_dir, split, metrics, combined);
+    if (core().state.is_world_process_zero)
+      etude::save_metrics(core().options.files(), core().args.output_dir, split, metrics, combined);
   }
   /// Batch sizes, steps per epoch, ... of the last training; empty before the first.
-  const TrainerRunConfig& run_config() const { return core_.run_config; }
+  const TrainerRunConfig& run_config() const { return core().run_config; }
   /// The wall time by phase of the training under way, or of the last one.
-  TimeByPhase time_by_phase() const { return core_.phase_clock.times(); }
+  TimeByPhase time_by_phase() const { return core().phase_clock.times(); }
 
   // Overridable.
 
@@ -325,137 +279,132 @@ class TrainerBase
   /// several datasets, the keys contain their names ("eval_news_loss"), and the result has the metrics of
   /// all. `train()` calls it without options when an evaluation is due, and uses the result to find the best
   /// model.
-  Metrics evaluate(const EvaluateOptions& options = {}) {
-    const Calls::Scope call(core_.calls, Calls::evaluate);
-    const auto& datasets = options.eval_dataset.empty() ? core_.options.eval_dataset : options.eval_dataset;
-    const auto evaluate_all = [&] {
-      return EvaluationLoop<Source>::over(*this, datasets, options.metric_key_prefix, options.ignore_keys);
-    };
-    if (std::exchange(core_.evaluation_is_due, false)) return evaluate_all();
-    return guarded([&] {
-      if (core_.training) return evaluate_all();
-      this->check_trackers();
-      this->template open<EvaluationRunEnd>();
-      raise(EvaluationRunBegin{core_.context()});
-      return this->leave(EvaluationRunEnd{core_.context(), evaluate_all()}).metrics;
-    });
-  }
+  Metrics evaluate(const EvaluateOptions& options = {}) { return detail::evaluate(events_, options); }
 
-  std::unique_ptr<DataLoader> get_train_dataloader() { return core_.make_train_dataloader(); }
+  std::unique_ptr<DataLoader> get_train_dataloader() { return core().make_train_dataloader(); }
   std::unique_ptr<DataLoader> get_eval_dataloader(const Dataset& dataset) {
-    return core_.make_eval_dataloader(dataset);
+    return core().make_eval_dataloader(dataset);
   }
 
-  std::unique_ptr<Optimizer> create_optimizer() { return core_.make_optimizer(); }
+  std::unique_ptr<Optimizer> create_optimizer() { return core().make_optimizer(); }
   std::unique_ptr<LRScheduler> create_scheduler(std::int64_t max_steps) {
-    return core_.make_scheduler(max_steps);
+    return core().make_scheduler(max_steps);
   }
 
   /// The loss of a batch, one element, and the model's outputs. `num_items_in_batch` is the number of labels
   /// in the whole accumulation group (other than -100); set `counts_items` if the loss is divided by it.
   LossOutput compute_loss(const Batch& batch, std::optional<double> num_items_in_batch = {}) {
-    return etude::compute_loss(core_, batch, num_items_in_batch);
+    return etude::compute_loss(core(), batch, num_items_in_batch);
   }
 
   /// The results of the trainer's compute_loss() in the precision of the arguments, as float32.
   LossOutput compute_loss_in_precision(const Batch& batch, std::optional<double> num_items_in_batch) {
-    std::optional<Batch> cast;
-    const Batch& inputs = fitting(core_, batch, cast);
-    const LossParts parts(core_);
-    return parts.added_to(
-        in_precision(core_, [&] { return LossOutput(derived().compute_loss(inputs, num_items_in_batch)); }));
+    return detail::compute_loss_in_precision(events_, batch, num_items_in_batch);
   }
 
   /// The floating-point operations of the forward and backward pass of a micro-batch, for `state.total_flos`.
-  double floating_point_ops(const Batch& batch) { return core_.token_counter.floating_point_ops(batch); }
+  double floating_point_ops(const Batch& batch) { return core().token_counter.floating_point_ops(batch); }
 
   /// Runs forward and backward on one micro-batch; returns its share of the group's loss, detached.
-  torch::Tensor training_step(Batch& batch) {
-    auto computed = compute_loss_in_precision(batch, core_.group.num_items());
-    log_parts(core_, computed);
-    auto& [loss, outputs, counts_items, logs] = computed;
-    core_.loss_check.before_backward(loss, batch);
-    std::optional<double> share;
-    if (!counts_items) {
-      core_.unknown_divisor.note_mean();
-      share = core_.group.share();
-      loss = core_.group.share_of(std::move(loss), outputs);
-    } else if (core_.group.is_padding()) {
-      loss = loss * 0;
-    }
-    loss = raise(BackwardBegin{core_.context(), batch, std::move(outputs), std::move(loss)}).loss;
-    backward(this->check_written(loss));
-    loss = loss.variable_data();
-    raise(BackwardEnd{core_.context(), batch, loss, share});
-    return loss;
-  }
+  torch::Tensor training_step(Batch& batch) { return detail::training_step(events_, batch); }
 
   /// Runs forward on one evaluation or prediction batch, without gradients.
   PredictionStepOutput prediction_step(const Batch& batch, const std::vector<std::string>& ignore_keys) {
-    auto computed = EvaluationLoop<Source>::outputs_of(*this, batch);
-    auto parts = parts_of(computed);
-    return {std::move(computed.loss), without_keys(computed.outputs, ignore_keys), batch.labels,
-            std::move(parts), computed.counts_items};
+    return detail::prediction_step(events_, batch, ignore_keys);
   }
 
   /// Adds `epoch` and the values logged by callbacks to `logs`, appends them to `state.log_history` and
   /// raises `Log`.
-  void log(Metrics& logs) {
-    const Calls::Scope call(core_.calls, Calls::log);
-    core_.complete_logs(logs);
-    const auto line = core_.log_history.add(logs);  // A handler may call log() itself.
-    logs = raise(Log{core_.context(), std::move(logs)}).logs;
-    core_.log_history.set(line, logs);
-  }
+  void log(Metrics& logs) { detail::log(events_, logs); }
 
   /// Logs a value; a tensor is one element. In `compute_loss` it is a part of the loss, averaged as the loss
   /// is, and in an evaluation a metric under its prefix; elsewhere the next log has the mean of such values.
-  void log(std::string_view name, double value) { core_.log(name, value); }
-  void log(std::string_view name, const torch::Tensor& value) { core_.log(name, value); }
+  void log(std::string_view name, double value) { core().log(name, value); }
+  void log(std::string_view name, const torch::Tensor& value) { core().log(name, value); }
 
   /// Writes `output_dir/checkpoint-STEP` atomically, and returns its path.
   /// With `save_async`, writing may still be in progress when this returns.
-  std::filesystem::path save_checkpoint() {
-    const Calls::Scope call(core_.calls, Calls::save_checkpoint);
-    auto tensors = raise(SaveBegin{core_.context()}).tensors;
-    return write_checkpoint(core_, this->states(), std::move(tensors));
-  }
+  std::filesystem::path save_checkpoint() { return detail::save_checkpoint(events_); }
 
   /// Writes `output_dir/trainer_state.json`: the current state, including the whole log history.
-  void save_state() { write_trainer_state(core_, this->states()); }
+  void save_state() { write_trainer_state(core(), events_.states()); }
 
  protected:
-  Derived& derived() { return this->trainer(); }
+  Derived& derived() { return static_cast<Derived&>(*this); }
 
  private:
   friend Derived;
+  friend struct detail::EventTables;
+
   /// Protected: write struct Mine : etude::TrainerBase<Mine, ...>
   ~TrainerBase() {
     // The derived part is destroyed already.
-    if constexpr (detail::has_name_on<Derived>() || overrides().log)
-      if (host_loop_) host_loop_->leave();
-  }
-
-  void check_no_host_loop(const char* method) const {
-    if (host_loop_)
-      throw Error(std::string(method) + " was called before finish(): a training by step() is under way");
-  }
-
-  void begin_host_loop(const TrainOptions& options) {
-    core_.prepare_machine();
-    host_loop_ = std::make_unique<HostLoop<Source>>(static_cast<Source&>(*this));
-    in_host_loop([&](auto& loop) { loop.begin(options); });
-  }
-
-  template <class Act>
-  auto in_host_loop(Act act) {
-    auto& loop = static_cast<HostLoop<Source>&>(*host_loop_);
-    try {
-      return guarded([&] { return act(loop); });
-    } catch (...) {
-      if (loop.has_failed()) host_loop_.reset();
-      throw;
+    if constexpr (!std::same_as<Derived, Trainer<List...>>) {
+      derived_is_gone_ = true;
+      events_.connect(TrainerRef(*this), table<TrainerBase>);
     }
+  }
+
+  TrainerCore& core() { return events_.core(); }
+  const TrainerCore& core() const { return events_.core(); }
+
+  /// Whether the trainer itself handles `Event`.
+  template <class Event>
+  static consteval bool handles_itself() {
+    if constexpr (detail::has_name_on<Derived>()) {
+      static_assert(detail::check_event<Event, Derived>());
+      return Handles<Derived, Event>;
+    } else {
+      return false;
+    }
+  }
+
+  // For the event table: the trainer itself comes before its callbacks.
+
+  template <class Event>
+  static consteval bool hears() {
+    static_assert(Handler::template may_raise<Event>());
+    return handles_itself<Event>() || Handler::template handles<Event>;
+  }
+  template <class Event>
+  static consteval bool is_written() {
+    if constexpr (handles_itself<Event>())
+      return Writes<Derived, Event> || Handler::template writes<Event>;
+    else
+      return Handler::template writes<Event>;
+  }
+  template <class Event>
+  [[gnu::always_inline]] void deliver(Event& event) {
+    if constexpr (handles_itself<Event>())
+      if (!derived_is_gone_) detail::deliver(derived(), event);
+    handler_.call_event(event);
+  }
+  template <class Event>
+  void deliver_to_all(Event& event, detail::OnError on_error, detail::TracedCallbacks& traced) {
+    if constexpr (handles_itself<Event>())
+      if (!derived_is_gone_) detail::deliver_to_all(derived(), event, on_error, traced);
+    handler_.call_event_to_all(event, on_error, traced);
+  }
+
+  static consteval const detail::Handling* own_handling() {
+    if constexpr (detail::has_name_on<Derived>())
+      return detail::handlings_of<Derived>(Vocabulary{});
+    else
+      return nullptr;
+  }
+
+  /// With the methods of `Whose`: of the derived class, and in the destructor of this one.
+  template <class Whose>
+  static constexpr TrainerTable table{
+      detail::EventTables::make<TrainerBase>(Vocabulary{}), detail::methods_of<TrainerBase, Whose>(),
+      short_type_name<Derived>(), own_handling(),
+      [](TrainerRef trainer) { return trainer.as<TrainerBase>().event_handlers(); }};
+
+  static consteval std::optional<ShardStage> shard_stage() {
+    if constexpr (requires { Processes::stage; })
+      return Processes::stage;
+    else
+      return {};
   }
 
   static consteval Overrides overrides() {
@@ -496,25 +445,10 @@ class TrainerBase
     return find<RuntimeCallbacks>();
   }
 
-  /// Trains with the largest micro-batches that fit in memory.
-  TrainOutput train_in_memory(const TrainOptions& options) {
-    const TrainingSnapshot before(core_);
-    const auto callbacks_before = save_states(this->states());
-    for (;;) {
-      try {
-        return TrainLoop<Source>(*this).run(options);
-      } catch (...) {
-        if (!core_.finds_batch_size(std::current_exception())) throw;
-      }  // The exception, and any tensors it holds, are released only after its handler.
-      core_.shrink_batches();
-      before.restore();
-      StateReport nothing_new;
-      load_states(callbacks_before, this->states(), nothing_new);
-    }
-  }
-
-  AnyTrainerOf<Source> any_{*this};
-  std::unique_ptr<AnyHostLoop> host_loop_;  // while a training by step() is under way
+  Handler handler_;
+  EventSource events_;
+  HostLoop host_loop_{events_};
+  bool derived_is_gone_ = false;
 };
 
 /// Trains a model, and raises events to the callbacks in its type list:

@@ -185,6 +185,16 @@ struct LossOutput {
   Tensors logs = {};
 };
 
+/// The result of one batch of an evaluation.
+struct PredictionStepOutput {
+  torch::Tensor loss;  ///< One element; undefined without labels that it needs.
+  Tensors logits;      ///< The outputs.
+  Tensors labels;
+  Tensors logs = {};  ///< parts of the loss by name, one element each
+  /// As in LossOutput: whether the loss is divided by the number of labels of its batch.
+  bool counts_items = false;
+};
+
 /// The signature of the option `compute_loss`.
 using ComputeLoss = LossOutput(Model& model, const Batch& batch, std::optional<double> num_items);
 

@@ -1,4 +1,4 @@
-#include "etude/loop/attempt.hpp"
+#include "attempt.hpp"
 
 #include <exception>
 #include <string>

@@ -1,4 +1,4 @@
-#include "etude/loop/checkpoints.hpp"
+#include "checkpoints.hpp"
 
 #include <fmt/format.h>
 #include <torch/types.h>
@@ -34,7 +34,7 @@
 
 namespace etude::inline v0 {
 
-struct AnyTrainingCheckpoints::SafePoint::State {
+struct TrainingCheckpoints::SafePoint::State {
   TrainerControl control;
   std::size_t log_lines;
   PendingLogs pending_logs;
@@ -61,24 +61,22 @@ void fitting(const std::filesystem::path& checkpoint, std::string_view what, Par
 
 }  // namespace detail
 
-AnyTrainingCheckpoints::AnyTrainingCheckpoints(TrainerCore& core)
-    : core_(core), after_begin_(safe_point_of({})) {}
+TrainingCheckpoints::TrainingCheckpoints(EventSource& events)
+    : events_(events), core_(events.core()), after_begin_(safe_point_of({})) {}
 
-AnyTrainingCheckpoints::~AnyTrainingCheckpoints() = default;
-
-void AnyTrainingCheckpoints::close() {
-  attempt([&] { core_.checkpoint_writer.wait(); });
+TrainingCheckpoints::~TrainingCheckpoints() {
+  events_.attempt([&] { core_.checkpoint_writer.wait(); });
   core_.checkpoint_writer.unlock();
 }
 
-bool AnyTrainingCheckpoints::has_news() const {
+bool TrainingCheckpoints::has_news() const {
   return core_.checkpoint_writer.store().has_written() ||
          (resumes() && may_save() && !detail::ended_in_good_order(*point_));
 }
 
-const std::filesystem::path& AnyTrainingCheckpoints::path() const { return point_->path; }
+const std::filesystem::path& TrainingCheckpoints::path() const { return point_->path; }
 
-void AnyTrainingCheckpoints::find(const TrainOptions::Resume& resume) {
+void TrainingCheckpoints::find(const TrainOptions::Resume& resume) {
   core_.checkpoint_writer.wait();
   auto& store = core_.checkpoint_writer.new_store();
   const bool writes = may_save() && core_.ranks.is_first();
@@ -100,7 +98,7 @@ void AnyTrainingCheckpoints::find(const TrainOptions::Resume& resume) {
 }
 
 /// All processes resume from the checkpoint that the first one finds.
-void AnyTrainingCheckpoints::find_point(const TrainOptions::Resume& resume, const CheckpointStore& store) {
+void TrainingCheckpoints::find_point(const TrainOptions::Resume& resume, const CheckpointStore& store) {
   auto& ranks = core_.ranks;
   std::optional<ResumePoint> found;
   if (ranks.is_first()) found = find_resume_point(resume, store, core_.args);
@@ -110,7 +108,7 @@ void AnyTrainingCheckpoints::find_point(const TrainOptions::Resume& resume, cons
   if (found) point_ = std::make_unique<ResumePoint>(std::move(*found));
 }
 
-void AnyTrainingCheckpoints::take_own_random() {
+void TrainingCheckpoints::take_own_random() {
   const auto then = point_->progress ? point_->progress->world_size : 1;
   const auto rank = core_.ranks.rank();
   for (auto* state : {&point_->random, &point_->group_random}) {
@@ -126,7 +124,7 @@ void AnyTrainingCheckpoints::take_own_random() {
   point_->random = random_state(core_.options.generators);
 }
 
-void AnyTrainingCheckpoints::load_training(TrainPlan& plan) {
+void TrainingCheckpoints::load_training(TrainPlan& plan) {
   auto& state = core_.state;
   const auto asked_before = core_.control;
   detail::fitting(path(), "model", [&] { core_.model.load_state_dict(point_->model); });
@@ -186,7 +184,7 @@ void AnyTrainingCheckpoints::load_training(TrainPlan& plan) {
   warn_if_nothing_is_left(plan);
 }
 
-void AnyTrainingCheckpoints::warn_of_another_dataset(const DatasetInfo& then) const {
+void TrainingCheckpoints::warn_of_another_dataset(const DatasetInfo& then) const {
   const auto& now = *core_.progress.train_dataset;
   const auto count = [](const auto& size) {
     return size ? fmt::format("{}", *size) : "an unknown number of";
@@ -203,7 +201,7 @@ void AnyTrainingCheckpoints::warn_of_another_dataset(const DatasetInfo& then) co
             difference);
 }
 
-void AnyTrainingCheckpoints::warn_if_nothing_is_left(const TrainPlan& plan) const {
+void TrainingCheckpoints::warn_if_nothing_is_left(const TrainPlan& plan) const {
   const auto step = core_.state.global_step;
   if (step < plan.max_steps) return;
   const auto& args = core_.args;
@@ -215,7 +213,7 @@ void AnyTrainingCheckpoints::warn_if_nothing_is_left(const TrainPlan& plan) cons
           path().string(), step, plan.max_steps, limit);
 }
 
-void AnyTrainingCheckpoints::load_rest() {
+void TrainingCheckpoints::load_rest() {
   StateReport report;
   auto arguments = detail::changed_arguments(*point_, core_.options.args);
   const auto rates_are_new = detail::rates_are_new(arguments, point_->state, core_.state.max_steps);
@@ -241,7 +239,7 @@ void AnyTrainingCheckpoints::load_rest() {
         fmt::format("the state of its optimizer {} isn't used: this training has none of that name",
                     name.empty() ? "without a name" : fmt::format("'{}'", name)));
   if (core_.args.restore_callback_states_from_checkpoint)
-    load_states(point_->state.stateful_callbacks, states(), report);
+    load_states(point_->state.stateful_callbacks, events_.states(), report);
   load_dataset_state(report.problems);
   if (!point_->sampler.empty() && core_.train_dataloader)
     core_.train_dataloader->load_sampler_state(point_->sampler);
@@ -255,7 +253,7 @@ void AnyTrainingCheckpoints::load_rest() {
   point_->optimizers.clear();
 }
 
-void AnyTrainingCheckpoints::load_dataset_state(std::vector<std::string>& problems) {
+void TrainingCheckpoints::load_dataset_state(std::vector<std::string>& problems) {
   auto& position = core_.progress.position;
   auto saved = std::exchange(point_->progress->dataset_state, std::nullopt);
   if (core_.args.ignore_data_skip || !core_.train_dataloader) return;
@@ -281,7 +279,7 @@ void AnyTrainingCheckpoints::load_dataset_state(std::vector<std::string>& proble
         position.epoch, position.examples));
 }
 
-void AnyTrainingCheckpoints::begun() {
+void TrainingCheckpoints::begun() {
   after_begin_ = safe_point();
   if (point_->random.empty())
     message(core_.args, LogLevel::warning,
@@ -293,21 +291,21 @@ void AnyTrainingCheckpoints::begun() {
   if (!core_.progress.phase.epoch_is_open()) announce_again();
 }
 
-void AnyTrainingCheckpoints::load_group_begin() {
+void TrainingCheckpoints::load_group_begin() {
   load_random(point_->group_random);
   detail::load_carried(core_, point_->group_carried);
 }
 
-void AnyTrainingCheckpoints::put_back_model() {
+void TrainingCheckpoints::put_back_model() {
   if (model_after_begin_) model_after_begin_->restore();
 }
 
-void AnyTrainingCheckpoints::put_back() {
+void TrainingCheckpoints::put_back() {
   put_back_model();
   model_after_begin_.reset();
   StateReport ignored;
   const auto& begin = *after_begin_.state_;
-  load_states(begin.callbacks, states(), ignored);
+  load_states(begin.callbacks, events_.states(), ignored);
   const auto now = std::exchange(core_.control, begin.control);
   if (now.should_training_stop) core_.control.request_stop(now.stop_reason);
   core_.pending_logs = begin.pending_logs;
@@ -316,56 +314,56 @@ void AnyTrainingCheckpoints::put_back() {
   if (core_.progress.position.micro_batches == 0) announce_again();
 }
 
-void AnyTrainingCheckpoints::load_half_done() {
+void TrainingCheckpoints::load_half_done() {
   detail::load_half_done(core_, point_->half_done);
   point_->half_done.clear();
 }
 
-void AnyTrainingCheckpoints::save(std::string reason) {
+void TrainingCheckpoints::save(std::string reason) {
   const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::saving);
   if (core_.updating) return;  // the exception left weights and moments between two steps
   announce();
   saved_.reset();
   auto& writer = core_.checkpoint_writer;
   const CheckpointWriter::Reason this_ones(writer, std::move(reason));
-  writer.announce_later(save_checkpoint());
+  writer.announce_later(events_.trainer().save_checkpoint());
   saved_ = {core_.state.global_step, core_.progress};
   // Only the first of several processes writes.
   if (core_.ranks.several() ? !core_.args.save_async : !writer.is_writing()) announce();
 }
 
-void AnyTrainingCheckpoints::poll() {
+void TrainingCheckpoints::poll() {
   if (core_.ranks.several()) return;  // Only the first process knows.
   if (core_.checkpoint_writer.has_ended()) announce();
 }
 
-void AnyTrainingCheckpoints::announce() {
+void TrainingCheckpoints::announce() {
   const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::saving);
   core_.checkpoint_writer.wait();
   if (const auto checkpoint = core_.checkpoint_writer.take_unannounced()) report(*checkpoint);
 }
 
-void AnyTrainingCheckpoints::report(const std::filesystem::path& checkpoint) {
+void TrainingCheckpoints::report(const std::filesystem::path& checkpoint) {
   core_.ranks.barrier();  // The first process has written it.
-  raise(Save{core_.context(), checkpoint});
+  events_.raise<Save>(checkpoint);
   if (!core_.options.push) return;
-  raise(PushBegin{core_.context(), checkpoint});
+  events_.raise<PushBegin>(checkpoint);
   if (core_.ranks.is_first()) core_.options.push.function()(checkpoint);
 }
 
-AnyTrainingCheckpoints::SafePoint::State AnyTrainingCheckpoints::state_now() {
+TrainingCheckpoints::SafePoint::State TrainingCheckpoints::state_now() {
   return {core_.control,
           core_.state.log_history.size(),
           core_.pending_logs,
-          save_states(states()),
+          save_states(events_.states()),
           core_.options.generators.empty() ? RandomState() : random_state(core_.options.generators),
           {},
           core_.carried.tensors()};
 }
 
-AnyTrainingCheckpoints::SafePoint AnyTrainingCheckpoints::safe_point() { return safe_point_of(state_now()); }
+TrainingCheckpoints::SafePoint TrainingCheckpoints::safe_point() { return safe_point_of(state_now()); }
 
-AnyTrainingCheckpoints::SafePoint AnyTrainingCheckpoints::group_safe_point() {
+TrainingCheckpoints::SafePoint TrainingCheckpoints::group_safe_point() {
   auto state = state_now();
   state.random = core_.group.random_state_at_begin();
   state.buffers = core_.group.buffers_at_begin();
@@ -373,16 +371,16 @@ AnyTrainingCheckpoints::SafePoint AnyTrainingCheckpoints::group_safe_point() {
   return safe_point_of(std::move(state));
 }
 
-AnyTrainingCheckpoints::SafePoint AnyTrainingCheckpoints::safe_point_of(SafePoint::State state) {
+TrainingCheckpoints::SafePoint TrainingCheckpoints::safe_point_of(SafePoint::State state) {
   SafePoint point;
   point.state_ = std::make_shared<const SafePoint::State>(std::move(state));
   return point;
 }
 
-void AnyTrainingCheckpoints::save_on_the_way_out(const char* reason, const SafePoint* point) {
-  attempt([&] { announce(); });
+void TrainingCheckpoints::save_on_the_way_out(const char* reason, const SafePoint* point) {
+  events_.attempt([&] { announce(); });
   if (!point && saved_ && saved_->first == core_.state.global_step && same_place(saved_->second)) return;
-  const auto callbacks = states();
+  const auto callbacks = events_.states();
   const auto now = save_states(callbacks);
   if (point) go_back(*point->state_);
   save(reason);
@@ -391,7 +389,7 @@ void AnyTrainingCheckpoints::save_on_the_way_out(const char* reason, const SafeP
   load_states(now, callbacks, ignored);
 }
 
-void AnyTrainingCheckpoints::load_best() {
+void TrainingCheckpoints::load_best() {
   const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::saving);
   if (!core_.state.best_model_checkpoint) {
     message(
@@ -404,11 +402,11 @@ void AnyTrainingCheckpoints::load_best() {
   best = core_.ranks.first(best.string());
   if (best.empty()) return;
   core_.share_model();
-  raise(CheckpointLoaded{core_.context(), best});
+  events_.raise<CheckpointLoaded>(best);
 }
 
 /// Returns the checkpoint, or nothing if it is gone.
-std::filesystem::path AnyTrainingCheckpoints::load_best_weights() {
+std::filesystem::path TrainingCheckpoints::load_best_weights() {
   // The output folder may have been moved since, and another run may be in its old place.
   std::filesystem::path best = *core_.state.best_model_checkpoint;
   const auto& store = core_.checkpoint_writer.store();
@@ -423,12 +421,12 @@ std::filesystem::path AnyTrainingCheckpoints::load_best_weights() {
   return best;
 }
 
-void AnyTrainingCheckpoints::go_back(const SafePoint::State& point) {
+void TrainingCheckpoints::go_back(const SafePoint::State& point) {
   StateReport ignored;
   core_.control = point.control;
   core_.log_history.drop_from(point.log_lines);
   core_.pending_logs = point.pending_logs;
-  load_states(point.callbacks, states(), ignored);
+  load_states(point.callbacks, events_.states(), ignored);
   if (!point.random.empty()) load_random(point.random);
   core_.carried.load(point.carried);
   const torch::NoGradGuard no_grad;
@@ -438,17 +436,24 @@ void AnyTrainingCheckpoints::go_back(const SafePoint::State& point) {
   core_.optimizers.zero_grad();
 }
 
-void AnyTrainingCheckpoints::announce_again() {
+void TrainingCheckpoints::announce_again() {
   if (point_->manifest && (point_->manifest->reason == "periodic" || point_->manifest->reason == "best"))
     report(path());
 }
 
-bool AnyTrainingCheckpoints::same_place(const TrainingProgress& saved) const {
+bool TrainingCheckpoints::hears_again(const TrainingProgress& there) const {
+  const bool of_group =
+      events_.hears<BatchFetchBegin>() || events_.hears<BatchFetched>() || events_.hears<StepBegin>();
+  return there.phase.epoch_is_open() &&
+         (events_.hears<EpochBegin>() || (of_group && there.position.micro_batches > 0));
+}
+
+bool TrainingCheckpoints::same_place(const TrainingProgress& saved) const {
   const auto& now = core_.progress;
   return saved.position == now.position && saved.phase == now.phase;
 }
 
-void AnyTrainingCheckpoints::load_random(const RandomState& state) {
+void TrainingCheckpoints::load_random(const RandomState& state) {
   for (const auto& problem : load_random_state(state, core_.options.generators))
     message(core_.args, LogLevel::warning, "resuming {}: {}", resumes() ? path().string() : "", problem);
 }

@@ -1,34 +1,40 @@
-#include "etude/loop/evaluate.hpp"
+#include "evaluate.hpp"
 
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
+#include <torch/types.h>
 
-#include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"
+#include "etude/base/function_ref.hpp"
+#include "etude/base/interrupt.hpp"
+#include "etude/data/data_loader.hpp"
+#include "etude/libtorch/generators.hpp"
 #include "etude/libtorch/torch_error.hpp"
-#include "etude/model/loss.hpp"
+#include "etude/loop/compute_loss.hpp"
+#include "etude/loop/fetching.hpp"
+#include "etude/loop/same_data.hpp"
+#include "etude/loop/trainer_methods.hpp"
+#include "etude/metrics/pending_logs.hpp"
+#include "etude/metrics/speed.hpp"
+#include "etude/model/carried_state.hpp"
 #include "etude/model/loss_divisor.hpp"
-#include "etude/parallel/merge_metrics.hpp"
+#include "etude/precision/cast_guard.hpp"
+#include "evaluation_tally.hpp"
 
 namespace etude::inline v0 {
-namespace detail {
 
 namespace {
 
-bool wants_for_metrics(const TrainingArguments& args, const char* what) {
-  return std::ranges::find(args.include_for_metrics, what) != args.include_for_metrics.end();
-}
-
-}  // namespace
-
-}  // namespace detail
-
+/// The same values without their graphs. An output without dimensions has one, of size 1.
 PredictionStepOutput detached(const PredictionStepOutput& output) {
   const auto detach = [](const torch::Tensor& tensor) {
     return tensor.defined() && tensor.requires_grad() ? tensor.detach() : tensor;
@@ -39,140 +45,69 @@ PredictionStepOutput detached(const PredictionStepOutput& output) {
           output.labels.transform(detach), output.logs.transform(detach), output.counts_items};
 }
 
-void EvaluationGradients::check() const {
-  if (versions() != before_)
-    throw ArgumentError(
-        "eval_enable_grad is true, and backward() added to the gradients of the weights in an evaluation: "
-        "must use torch::autograd::grad, which doesn't");
-}
+/// Saves the parts of a training that an evaluation would disturb, and restores them: the current loader,
+/// pending logs, the update's item count, the state that the model carries, which begins with zeros, the
+/// generators, and the mode of every submodule. Gradients are disabled meanwhile.
+class EvaluationScope {
+ public:
+  EvaluationScope(TrainerCore& core, const DataLoader& loader, bool predicting);
 
-std::vector<EvaluationGradients::Version> EvaluationGradients::versions() const {
-  std::vector<Version> result;
-  if (!core_.args.eval_enable_grad) return result;
-  for (const auto& parameter : core_.model.parameters()) {
-    const auto& grad = parameter.grad();
-    result.emplace_back(grad.defined() ? grad.unsafeGetTensorImpl() : nullptr,
-                        grad.defined() ? grad._version() : 0);
-  }
-  return result;
-}
+ private:
+  /// A member of its own, so that it is restored even if a later member's constructor throws.
+  struct Aside {
+    Aside(TrainerCore& core_, const DataLoader& loader, bool is_prediction);
+    Aside(const Aside&) = delete;
+    Aside& operator=(const Aside&) = delete;
+    ~Aside();
 
-void check_eval_datasets(const TrainerCore& core) {
-  if (core.overrides.get_eval_dataloader) return;
-  if (core.args.eval_strategy == IntervalStrategy::no && !core.args.eval_on_start) return;
-  for (const auto& [name, dataset] : core.options.eval_dataset)
-    if (dataset.size() == 0)
-      throw DataError(
-          fmt::format("eval_dataset{}: it has no examples", name.empty() ? "" : fmt::format(" '{}'", name)));
-}
-
-EvaluationTally::EvaluationTally(const TrainerCore& core, Keep keep, std::optional<std::int64_t> examples,
-                                 EvaluationParts parts)
-    : core_(core),
-      keep_(keep),
-      parts_of_(parts),
-      is_part_(parts != EvaluationParts::none),
-      wants_inputs_(detail::wants_for_metrics(core.args, "inputs")),
-      wants_losses_(detail::wants_for_metrics(core.args, "loss")),
-      all_(core.args.eval_accumulation_steps, core.args.eval_do_concat_batches,
-           parts == EvaluationParts::of_batches && examples ? *examples / core.ranks.world_size() + 1
-                                                            : examples) {
-  if (keep != Keep::loss) core.options.compute_metrics.begin();
-}
-
-EvaluationTally::~EvaluationTally() = default;
-
-void EvaluationTally::add_loss(const PredictionStepOutput& output, const LossDivisor& items) {
-  const bool adds_up = core_.loss_reduction() == LossReduction::sum;
-  const auto add = [&](auto weight) {
-    if (output.loss.defined() && adds_up) loss_.add(detail::scalar_loss(output.loss), 1.0);
-    if (output.loss.defined() && !adds_up) loss_.add(detail::scalar_loss(output.loss), weight);
-    for (std::size_t i = 0; i < output.logs.size(); ++i)
-      parts_.add(output.logs.names()[i], output.logs[i], weight);
+    TrainerCore& core;
+    const DataLoader* eval_dataloader;
+    PendingLogs pending_logs;
+    std::optional<double> num_items_in_batch;
+    CarriedTensors carried;
+    bool predicting;
   };
-  if (output.loss.defined()) ++losses_;
-  if (const auto number = items.number())
-    add(*number);
-  else
-    add(items.tensor());
-}
 
-void EvaluationTally::add(const Batch& batch, PredictionStepOutput output, bool is_last, bool is_padding) {
-  if (keep_ == Keep::loss) return;
-  if (core_.options.preprocess_logits_for_metrics)
-    output.logits = core_.options.preprocess_logits_for_metrics.function()(output.logits, output.labels);
-  EvalPrediction part{std::move(output.logits), std::move(output.labels), {}, {}, {}};
-  if (wants_inputs_) part.inputs = batch.inputs;
-  if (wants_losses_ && output.loss.defined()) part.losses = output.loss.reshape({1}).expand({batch.size});
-  part = with_rows(part);
-  const bool gathers = is_part_ && !merges();
-  if (gathers || (keep_ == Keep::all && core_.args.eval_do_concat_batches))
-    check_joins(part, batch.size, gathers);
-  if (is_padding) {
-    const auto none = [&](const torch::Tensor& tensor) { return tensor.narrow(0, 0, 0); };
-    part = {part.predictions.transform(none),
-            part.label_ids.transform(none),
-            part.inputs.transform(none),
-            part.losses.defined() ? none(part.losses) : part.losses,
-            {}};
+  Aside aside_;
+  RandomStateGuard random_;
+  EvalGuard modes_;
+  torch::NoGradGuard no_grad_;
+};
+
+/// With `eval_enable_grad`, finds out whether an evaluation adds to the gradients of the weights.
+class EvaluationGradients {
+ public:
+  explicit EvaluationGradients(const TrainerCore& core) : core_(core), before_(versions()) {}
+  /// Throws ArgumentError if it has.
+  void check() const;
+
+ private:
+  using Version = std::pair<const void*, std::int64_t>;  // of a tensor's contents
+
+  std::vector<Version> versions() const;
+
+  const TrainerCore& core_;
+  std::vector<Version> before_;
+};
+
+/// Casts the weights for an evaluation, if the arguments ask for it.
+class EvaluationPrecision {
+ public:
+  explicit EvaluationPrecision(TrainerCore& core);
+  EvaluationPrecision(const EvaluationPrecision&) = delete;
+  EvaluationPrecision& operator=(const EvaluationPrecision&) = delete;
+  ~EvaluationPrecision() { core_.weights_are = before_; }
+
+  /// A batch with inputs of the type of the weights.
+  Batch fit(Batch batch) const {
+    return core_.weights_are ? with_inputs_as(std::move(batch), *core_.weights_are) : batch;
   }
-  rows_.add(part, is_padding ? 0 : batch.size);
-  const auto& compute = core_.options.compute_metrics;
-  if (merges() && computes(part)) {
-    if (!is_padding)
-      with_place([&] { return compute(to_cpu(part), false); }, [] { return "compute_metrics"; });
-  } else if (core_.args.batch_eval_metrics && computes(part)) {
-    auto whole = to_cpu(part);
-    if (is_part_) whole = gather_rows(core_.ranks.communicator(), whole, rows_.of(rows_.examples.size() - 1));
-    computed_ = with_place([&] { return compute(whole, is_last); }, [] { return "compute_metrics"; });
-  }
-  if (keep_ == Keep::all) all_.add(std::move(part), batch.size);
-}
 
-EvaluationResult EvaluationTally::take(const std::string& prefix) {
-  EvaluationResult result;
-  std::vector<double> sums{loss_.weight() > 0 ? loss_.sum() : 0, loss_.weight(),
-                           static_cast<double>(losses_)};
-  if (is_part_) sums = core_.ranks.sum(sums);
-  const auto [sum, items, losses] = std::tuple(sums[0], sums[1], sums[2]);
-  const bool adds_up = core_.loss_reduction() == LossReduction::sum;
-  if (losses > 0) result.metrics[prefix + "_loss"] = adds_up ? sum : detail::without_sign_of_nan(sum / items);
-  if (is_part_) core_.ranks.average(parts_, /*by_rank=*/false);
-  Metrics parts;
-  parts_.take_into(parts);
-  for (const auto& [name, value] : parts) result.metrics[prefix + "_" + name] = value;
-  if (keep_ != Keep::loss) {
-    result.prediction = all_.take();
-    // Parts of the data come one after another, not batch by batch.
-    if (parts_of_ == EvaluationParts::of_data && result.prediction.batches.empty()) {
-      result.prediction = renumbered(std::move(result.prediction), rows_);
-      rows_ = rows_.joined();
-    }
-    if (is_part_ && keep_ == Keep::all)
-      result.prediction = gather_rows(core_.ranks.communicator(), result.prediction, rows_);
-    else
-      result.prediction = renumbered(std::move(result.prediction), rows_);
-    if (merges())
-      computed_ = core_.options.compute_metrics.merged(
-          gather_states(core_.ranks.communicator(), core_.options.compute_metrics.state()));
-    else if (!core_.args.batch_eval_metrics && computes(result.prediction))
-      computed_ = with_place([&] { return core_.options.compute_metrics(result.prediction); },
-                             [] { return "compute_metrics"; });
-  }
-  for (const auto& [name, value] : computed_)
-    result.metrics[name.starts_with(prefix + "_") ? name : prefix + "_" + name] =
-        detail::without_sign_of_nan(value);
-  return result;
-}
-
-bool EvaluationTally::merges() const {
-  return is_part_ && core_.args.batch_eval_metrics && core_.options.compute_metrics.merges();
-}
-
-bool EvaluationTally::computes(const EvalPrediction& prediction) const {
-  const auto& first = prediction.batches.empty() ? prediction : prediction.batches.front();
-  return core_.options.compute_metrics && !first.label_ids.empty();
-}
+ private:
+  TrainerCore& core_;
+  std::optional<torch::ScalarType> before_;
+  std::optional<CastGuard> weights_;
+};
 
 EvaluationPrecision::EvaluationPrecision(TrainerCore& core) : core_(core), before_(core.weights_are) {
   if (!core.args.bf16_full_eval && !core.args.fp16_full_eval) return;
@@ -201,6 +136,284 @@ EvaluationScope::Aside::~Aside() {
   core.predicting = predicting;
   pending_logs.merge(std::move(core.pending_logs));
   core.pending_logs = std::move(pending_logs);
+}
+
+void EvaluationGradients::check() const {
+  if (versions() != before_)
+    throw ArgumentError(
+        "eval_enable_grad is true, and backward() added to the gradients of the weights in an evaluation: "
+        "must use torch::autograd::grad, which doesn't");
+}
+
+std::vector<EvaluationGradients::Version> EvaluationGradients::versions() const {
+  std::vector<Version> result;
+  if (!core_.args.eval_enable_grad) return result;
+  for (const auto& parameter : core_.model.parameters()) {
+    const auto& grad = parameter.grad();
+    result.emplace_back(grad.defined() ? grad.unsafeGetTensorImpl() : nullptr,
+                        grad.defined() ? grad._version() : 0);
+  }
+  return result;
+}
+
+/// Runs over a dataset without training: in evaluation mode, without gradients unless `eval_enable_grad` asks
+/// for them, and without disturbing the training's random numbers. The modes of all submodules are restored
+/// afterwards.
+class EvaluationLoop {
+ public:
+  EvaluationLoop(EventSource& events, std::string prefix, std::vector<std::string> ignore_keys)
+      : events_(events),
+        core_(events.core()),
+        prefix_(std::move(prefix)),
+        ignore_keys_(std::move(ignore_keys)) {
+    detail::check_metric_name(prefix_);
+  }
+
+  /// `Begin` and `End` are the scope's events; `receive` gets the metrics within it.
+  template <class Begin, class End>
+  EvaluationResult run(const Dataset& dataset, Keep keep, detail::FunctionRef<void(Metrics&)> receive);
+
+  /// Evaluates the first batch alone, without events.
+  Metrics first_batch(const Dataset& dataset, Keep keep);
+
+ private:
+  /// The loader that the trainer makes for it.
+  std::unique_ptr<DataLoader> loader_of(const Dataset& dataset) const {
+    return made_by("get_eval_dataloader", events_.trainer().get_eval_dataloader(dataset));
+  }
+  EvaluationParts parts_of(const DataLoader& loader) const;
+  EvaluationResult go_over(const DataLoader& loader, Keep keep);
+  /// Counts the items of a batch for its loss, and returns its divisor, if it is known.
+  std::optional<LossDivisor> count(const Batch& batch);
+  /// What the loss of a batch is a mean over: by default, its examples.
+  LossDivisor items_of(const PredictionStepOutput& output, const Batch& batch,
+                       const std::optional<LossDivisor>& divisor) const;
+  PredictionStepOutput prediction_step(const Batch& batch);
+
+  EventSource& events_;
+  TrainerCore& core_;
+  std::string prefix_;
+  std::vector<std::string> ignore_keys_;
+  std::int64_t seen_ = 0;
+};
+
+template <class Begin, class End>
+EvaluationResult EvaluationLoop::run(const Dataset& dataset, Keep keep,
+                                     detail::FunctionRef<void(Metrics&)> receive) {
+  const PhaseClock::Scope scope_of_time(core_.phase_clock, TimedPhase::evaluation);
+  const auto start = std::chrono::steady_clock::now();
+  const auto loader = loader_of(dataset);
+  check_same_data(core_, loader->options().name, loader->dataset());
+  constexpr bool predicting = std::same_as<Begin, PredictBegin>;
+  announce_loader(events_, *loader, predicting ? LoaderUse::predict : LoaderUse::evaluate);
+  const EvaluationScope scope(core_, *loader, predicting);
+
+  events_.open<End>();
+  if constexpr (std::same_as<Begin, EvaluateBegin>)
+    events_.raise<EvaluateBegin>(prefix_, core_.is_intermediate());
+  else
+    events_.raise<Begin>(prefix_);
+  core_.share_buffers();
+  auto result = go_over(*loader, keep);
+  const bool is_part = parts_of(*loader) != EvaluationParts::none;
+  const auto batch_size = core_.args.per_device_eval_batch_size * (is_part ? core_.ranks.world_size() : 1);
+  if (is_part) seen_ = static_cast<std::int64_t>(core_.ranks.sum(static_cast<double>(seen_)));
+  const auto steps = detail::groups_of(seen_, batch_size);
+  result.metrics.update(speed_metrics(prefix_, start, static_cast<double>(seen_), steps));
+  result.metrics = core_.ranks.first(result.metrics);
+  receive(result.metrics);
+  events_.leave<End>();
+  return result;
+}
+
+EvaluationResult EvaluationLoop::go_over(const DataLoader& loader, Keep keep) {
+  const auto parts = parts_of(loader);
+  const bool is_part = parts != EvaluationParts::none, is_divided = parts == EvaluationParts::of_data;
+  // Handlers of EvaluateBegin and EvaluateEnd may swap the weights, so they see the originals.
+  const EvaluationPrecision precision(core_);
+  const EvaluationGradients gradients(core_);
+  EvaluationTally tally(core_, keep, loader.examples(), parts);
+  auto batches = loader.begin_epoch(0);
+  const auto fetch = [&] {
+    const InterruptionScope waiting(!core_.ranks.several() && InterruptionScope::may());
+    return fetched(
+        core_.args, [&] { return batches.next(); },
+        [&] {
+          return fmt::format("the dataset of {} ({})", core_.predicting ? "a prediction" : "an evaluation",
+                             prefix_);
+        });
+  };
+  auto next = fetch();
+  if (!next)
+    throw DataError(std::string("the dataset to ") + (prefix_ == "test" ? "predict" : "evaluate") +
+                    " is empty");
+  // Whose part has no more batches repeats its last one, as long as others have some.
+  bool has_ended = false;
+  const auto fetch_with_others = [&](const Batch& last) {
+    std::optional<Batch> batch;
+    if (!has_ended) batch = fetch();
+    has_ended = !batch;
+    if (core_.ranks.sum(has_ended ? 0 : 1) > 0 && has_ended) batch = last;
+    return batch;
+  };
+  while (next) {
+    // Counted before the labels go to a device, so that nothing waits for it, unless a handler may change
+    // them.
+    const bool may_change = events_.is_written<PredictionStepBegin>();
+    std::optional<LossDivisor> divisor;
+    if (!may_change) divisor = count(*next);
+    auto batch = precision.fit(next->to(core_.device, core_.args.dataloader_pin_memory));
+    const bool is_padding = is_divided ? has_ended : is_part && batches.share() == 0;
+    next = is_divided ? fetch_with_others(*next) : fetch();
+    if (is_part)
+      core_.ranks.interruption_point();
+    else
+      interruption_point();
+    if (is_padding) {
+      tally.add(batch, prediction_step(batch), !next, true);
+      continue;
+    }
+    seen_ += batch.size;
+    if (auto event = events_.raise<PredictionStepBegin>(std::move(batch))) batch = std::move(event->batch);
+    if (may_change) divisor = count(batch);
+    auto output = with_place([&] { return prediction_step(batch); },
+                             [&] { return place_of(core_.model, "an evaluation (" + prefix_ + ")", batch); });
+    tally.add_loss(output, items_of(output, batch, divisor));
+    if (keep != Keep::loss && output.labels.empty() && !core_.predicting) core_.missing_labels.warn(prefix_);
+    events_.raise<PredictionStep>(batch, output.logits, output.loss);
+    tally.add(batch, std::move(output), !next);
+  }
+  gradients.check();
+  return tally.take(prefix_);
+}
+
+EvaluationParts EvaluationLoop::parts_of(const DataLoader& loader) const {
+  if (!core_.ranks.several()) return EvaluationParts::none;
+  if (loader.dataset().is_divided()) return EvaluationParts::of_data;
+  return loader.options().part.world_size == core_.ranks.world_size() ? EvaluationParts::of_batches
+                                                                      : EvaluationParts::none;
+}
+
+std::optional<LossDivisor> EvaluationLoop::count(const Batch& batch) {
+  core_.group.set_num_items(core_.items_in(batch.labels));
+  return core_.loss_divisor(batch.labels);
+}
+
+LossDivisor EvaluationLoop::items_of(const PredictionStepOutput& output, const Batch& batch,
+                                     const std::optional<LossDivisor>& divisor) const {
+  if (output.counts_items)
+    if (const auto counted = core_.group.num_items()) return LossDivisor(*counted);
+  return divisor.value_or(LossDivisor(static_cast<double>(batch.size)));
+}
+
+/// The results have no graph, which would keep all that they were computed from.
+PredictionStepOutput EvaluationLoop::prediction_step(const Batch& batch) {
+  const torch::AutoGradMode mode(core_.args.eval_enable_grad);
+  return detached(events_.trainer().prediction_step(batch, ignore_keys_));
+}
+
+Metrics EvaluationLoop::first_batch(const Dataset& dataset, Keep keep) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto loader = loader_of(dataset);
+  loader->limit_batches(1);
+  const EvaluationScope scope(core_, *loader, /*predicting=*/false);
+  const EvaluationPrecision precision(core_);
+  EvaluationTally tally(core_, keep, loader->examples());
+  auto batches = loader->begin_epoch(0);
+  const auto first = batches.next().value();
+  const auto divisor = count(first);
+  const auto batch = precision.fit(first.to(core_.device));
+  auto output = prediction_step(batch);
+  tally.add_loss(output, items_of(output, batch, divisor));
+  tally.add(batch, std::move(output), true);
+  auto metrics = tally.take(prefix_).metrics;
+  metrics.update(speed_metrics(prefix_, start, static_cast<double>(batch.size), 1));
+  metrics["epoch"] = 0;
+  return metrics;
+}
+
+Keep kept(const TrainerCore& core) {
+  return core.args.prediction_loss_only || !core.options.compute_metrics ? Keep::loss
+         : core.args.batch_eval_metrics                                  ? Keep::metrics
+                                                                         : Keep::all;
+}
+
+LossOutput computed_loss(EventSource& events, const Batch& batch) {
+  try {
+    return detail::compute_loss_in_precision(events, batch, events.core().group.num_items());
+  } catch (const c10::Error& error) {
+    explain_differentiation(error);
+    throw;
+  }
+}
+
+}  // namespace
+
+void check_eval_datasets(const TrainerCore& core) {
+  if (core.overrides.get_eval_dataloader) return;
+  if (core.args.eval_strategy == IntervalStrategy::no && !core.args.eval_on_start) return;
+  for (const auto& [name, dataset] : core.options.eval_dataset)
+    if (dataset.size() == 0)
+      throw DataError(
+          fmt::format("eval_dataset{}: it has no examples", name.empty() ? "" : fmt::format(" '{}'", name)));
+}
+
+Metrics evaluate_all(EventSource& events, const EvalDatasets& datasets, const std::string& prefix,
+                     const std::vector<std::string>& ignore_keys) {
+  if (datasets.empty()) throw ArgumentError("eval_dataset is not set: an evaluation needs it");
+  auto& core = events.core();
+  const auto share_logs = [&](Metrics& metrics) {
+    core.ranks.average(core.pending_logs, core.args.logging_by_rank);
+    core.complete_logs(metrics);
+  };
+  Metrics all;
+  for (const auto& [name, dataset] : datasets)
+    EvaluationLoop(events, datasets.named() ? prefix + "_" + name : prefix, ignore_keys)
+        .run<EvaluateBegin, EvaluateEnd>(dataset, kept(core), [&](Metrics& metrics) {
+          share_logs(metrics);
+          if (auto event = events.raise<Evaluate>(metrics, core.is_intermediate()))
+            metrics = std::move(event->metrics);
+          share_logs(metrics);  // what its handlers have logged
+          metrics = core.ranks.first(metrics);
+          events.trainer().log(metrics);
+          all.update(metrics);
+        });
+  if (auto event = events.raise<EvaluateAll>(all, core.is_intermediate())) all = std::move(event->metrics);
+  return all;
+}
+
+Metrics evaluate_first_batches(EventSource& events) {
+  const auto& core = events.core();
+  const auto& datasets = core.options.eval_dataset;
+  Metrics all;
+  for (const auto& [name, dataset] : datasets)
+    all.update(EvaluationLoop(events, datasets.named() ? "eval_" + name : "eval", {})
+                   .first_batch(dataset, kept(core)));
+  return all;
+}
+
+PredictionOutput predict_all(EventSource& events, const Dataset& dataset, const PredictOptions& options) {
+  Metrics reported;
+  auto result = EvaluationLoop(events, options.metric_key_prefix, options.ignore_keys)
+                    .run<PredictBegin, PredictEnd>(dataset, Keep::all, [&](const Metrics& metrics) {
+                      auto event = events.raise<Predict>(metrics);
+                      reported = event ? std::move(event->metrics) : metrics;
+                    });
+  return {std::move(result.prediction.predictions), std::move(result.prediction.label_ids),
+          std::move(reported)};
+}
+
+LossOutput outputs_of(EventSource& events, const Batch& batch) {
+  auto& core = events.core();
+  if (!batch.labels.empty()) return computed_loss(events, batch);
+  if (core.has_own_compute_loss() && !core.predicting && !core.missing_labels.loss_needs_them()) {
+    try {
+      return computed_loss(events, batch);
+    } catch (const NoTensorsError&) {
+      core.missing_labels.note_loss_needs_them();
+    }
+  }
+  return outputs_without_labels(core, batch);
 }
 
 }  // namespace etude::inline v0

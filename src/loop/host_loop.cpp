@@ -1,49 +1,243 @@
 #include "etude/loop/host_loop.hpp"
 
 #include <fmt/format.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
+#include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"
+#include "etude/base/function_ref.hpp"
 #include "etude/data/batch.hpp"
-#include "etude/data/batch_stream.hpp"
+#include "etude/data/dataset_state.hpp"
+#include "etude/loop/core.hpp"
+#include "etude/loop/remote_control.hpp"
+#include "micro_batches.hpp"
+#include "train.hpp"
 
 namespace etude::inline v0 {
 
-std::optional<Batch> HostBatches::next() {
-  if (waiting_.empty()) return std::nullopt;
-  auto batch = std::move(waiting_.front());
-  waiting_.pop_front();
-  taken_ += batch.size;
-  return batch;
-}
+namespace {
 
-std::int64_t HostBatches::position() const {
-  const auto& before = core_.progress.position.examples;
-  return std::min(before + taken_ * core_.ranks.world_size(), detail::largest_dataset);
-}
-
+/// A batch that a program gives, as a loader would have made it. Throws DataError if the tensors are no
+/// batch.
 Batch batch_of_host(Batch batch, const TrainingArguments& args) {
   // A batch with a size is of the program's own making: its tensors may have other first dimensions.
   if (batch.size <= 0) batch = make_batch(std::move(batch.inputs), std::move(batch.labels));
   return split_labels(std::move(batch), args.label_names.value_or(DataLoaderOptions().label_names));
 }
 
-void AnyHostLoop::check_goes_on() const {
-  if (last_)
-    throw Error(fmt::format(
-        "step() was called after the training has stopped at step {} ({}): call finish(), and begin() for "
-        "another",
-        last_->global_step, last_->stop_reason.empty() ? "max_steps are done" : last_->stop_reason));
+}  // namespace
+
+/// The micro-batches that a program has given and no update has used yet.
+class HostBatches final : public BatchSource {
+ public:
+  explicit HostBatches(const TrainerCore& core) : core_(core) {}
+
+  void add(Batch batch) { waiting_.push_back(std::move(batch)); }
+  /// Starts a new group at the training's position.
+  void clear() {
+    waiting_.clear();
+    taken_ = 0;
+  }
+  std::int64_t size() const { return static_cast<std::int64_t>(waiting_.size()); }
+
+  std::optional<Batch> next() override {
+    if (waiting_.empty()) return std::nullopt;
+    auto batch = std::move(waiting_.front());
+    waiting_.pop_front();
+    taken_ += batch.size;
+    return batch;
+  }
+  /// If all processes give as many.
+  std::int64_t position() const override {
+    const auto& before = core_.progress.position.examples;
+    return std::min(before + taken_ * core_.ranks.world_size(), detail::largest_dataset);
+  }
+  double share() const override { return 1; }
+  std::shared_ptr<const DatasetState> dataset_state() const override { return nullptr; }
+
+ private:
+  const TrainerCore& core_;
+  std::deque<Batch> waiting_;
+  std::int64_t taken_ = 0;  // examples of the group's batches
+};
+
+/// One training. Its epoch has no end unless a callback sets `should_epoch_stop`.
+class HostLoop::Training {
+ public:
+  explicit Training(EventSource& events)
+      : core_(events.core()),
+        clock_(core_.phase_clock, core_.args, core_.options.files(), core_.device.is_cpu(), TimedPhase::host),
+        training_(core_.training),
+        under_way_(core_.remote),
+        loop_(events, TrainLoop::Batches::of_host) {}
+  Training(const Training&) = delete;
+  Training& operator=(const Training&) = delete;
+  ~Training() {
+    if (!has_failed_ && !is_finished_) loop_.abandon();
+  }
+
+  /// Whether an exception has ended it.
+  bool has_failed() const { return has_failed_; }
+
+  /// Throws Error if a step has said that the training must stop.
+  void check_goes_on() const {
+    if (last_)
+      throw Error(fmt::format(
+          "step() was called after the training has stopped at step {} ({}): call finish(), and begin() for "
+          "another",
+          last_->global_step, last_->stop_reason.empty() ? "max_steps are done" : last_->stop_reason));
+  }
+
+  void begin(const TrainOptions& options) {
+    failing([&] {
+      if (core_.args.auto_find_batch_size)
+        throw ArgumentError(
+            "auto_find_batch_size is true: must be false for step(), whose batches the program chooses");
+      loop_.prepare(options);
+      loop_.part([&] {
+        loop_.begin();
+        open_epoch();
+      });
+    });
+  }
+
+  StepOutput step(Batch batch) {
+    batches_.add(std::move(batch));
+    const auto before = core_.state.global_step;
+    failing([&] {
+      loop_.part([&] {
+        core_.ranks.throw_if_interrupted();
+        if (!core_.ranks.several()) core_.remote.take_cancel(core_.control);
+        if (batches_.size() >= core_.accumulation.steps() || loop_.stop_is_due()) run_group();
+      });
+    });
+    StepOutput output{.loss = core_.state.global_step > before ? loop_.loss() : torch::Tensor(),
+                      .global_step = core_.state.global_step,
+                      .should_stop = loop_.stop_is_due()};
+    if (output.should_stop) {
+      if (core_.state.global_step < core_.state.max_steps) output.stop_reason = loop_.stop_reason();
+      last_ = output;
+    }
+    return output;
+  }
+
+  /// A last group may have fewer micro-batches, as at the end of an epoch.
+  TrainOutput finish() {
+    TrainOutput output;
+    failing([&] {
+      output = loop_.finish_after([&] {
+        if (batches_.size() > 0) run_group();
+        if (epoch_is_open_) close_epoch();
+      });
+    });
+    is_finished_ = true;
+    return output;
+  }
+
+ private:
+  void failing(detail::FunctionRef<void()> part) {
+    const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::other, /*is_shown=*/false);
+    try {
+      part();
+    } catch (...) {
+      has_failed_ = true;
+      throw;
+    }
+  }
+
+  void open_epoch() {
+    while (loop_.has_epoch()) {
+      loop_.open_epoch([] {});
+      epoch_is_open_ = true;
+      if (!loop_.epoch_had_ended()) return;
+      close_epoch();
+    }
+  }
+  void close_epoch() {
+    loop_.close_epoch();
+    epoch_is_open_ = false;
+  }
+
+  void run_group() {
+    if (!epoch_is_open_) return batches_.clear();
+    loop_.stoppable([&] {
+      if (!loop_.may_step() || !loop_.run_group(batches_)) loop_.leave_steps();
+    });
+    batches_.clear();  // those of a group that was given up
+    if (!core_.control.should_epoch_stop || loop_.stop_is_due()) return;
+    close_epoch();
+    open_epoch();
+  }
+
+  TrainerCore& core_;
+  PhaseClock::Run clock_;
+  RaisedFlag training_;
+  RemoteControl::UnderWay under_way_;
+  TrainLoop loop_;
+  HostBatches batches_{core_};
+  std::optional<StepOutput> last_;  // the step that ended it
+  bool epoch_is_open_ = false;
+  bool has_failed_ = false;
+  bool is_finished_ = false;
+};
+
+HostLoop::HostLoop(EventSource& events) : events_(events) {}
+
+HostLoop::~HostLoop() = default;
+
+void HostLoop::check_none(const char* method) const {
+  if (training_)
+    throw Error(std::string(method) + " was called before finish(): a training by step() is under way");
 }
 
-void HostBatches::clear() {
-  waiting_.clear();
-  taken_ = 0;
+void HostLoop::begin(const TrainOptions& options) {
+  const Calls::Scope call(events_.core().calls, Calls::step);
+  check_none("begin()");
+  begin_training(options);
+}
+
+StepOutput HostLoop::step(Batch batch) {
+  const Calls::Scope call(events_.core().calls, Calls::step);
+  if (!training_) begin_training({});
+  training_->check_goes_on();
+  auto checked = batch_of_host(std::move(batch), events_.core().args);
+  StepOutput output;
+  in_training([&](Training& training) { output = training.step(std::move(checked)); });
+  return output;
+}
+
+TrainOutput HostLoop::finish() {
+  const Calls::Scope call(events_.core().calls, Calls::step);
+  if (!training_) throw Error("finish() was called, but no training by step() is under way");
+  TrainOutput output;
+  in_training([&](Training& training) { output = training.finish(); });
+  training_.reset();
+  output.time_by_phase = events_.core().phase_clock.times();
+  return output;
+}
+
+void HostLoop::begin_training(const TrainOptions& options) {
+  events_.core().prepare_machine();
+  training_ = std::make_unique<Training>(events_);
+  in_training([&](Training& training) { training.begin(options); });
+}
+
+template <class Act>
+void HostLoop::in_training(Act act) {
+  try {
+    events_.guarded([&] { act(*training_); });
+  } catch (...) {
+    if (training_->has_failed()) training_.reset();
+    throw;
+  }
 }
 
 }  // namespace etude::inline v0

@@ -1,26 +1,46 @@
-#include "etude/loop/metric_check.hpp"
+#include "metric_check.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
 #include <algorithm>
-#include <array>
+#include <exception>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "etude/base/error.hpp"
-#include "etude/dispatch/describe.hpp"
-#include "etude/dispatch/runtime_callbacks.hpp"
-#include "etude/events.hpp"
+#include "etude/libtorch/random_state.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/metrics/best_model.hpp"
+#include "etude/metrics/eval_prediction.hpp"
 #include "etude/metrics/metrics.hpp"
+#include "etude/metrics/pending_logs.hpp"
 #include "etude/reflect/nearest.hpp"
+#include "evaluate.hpp"
 
 namespace etude::inline v0 {
+
+namespace {
+
+/// Restores what an evaluation that mustn't count may have changed: generators, the model's buffers, pending
+/// logs, and state that a `compute_metrics` holds by value.
+class DryRun {
+ public:
+  explicit DryRun(TrainerCore& core);
+  DryRun(const DryRun&) = delete;
+  DryRun& operator=(const DryRun&) = delete;
+  ~DryRun();
+
+ private:
+  TrainerCore& core_;
+  RandomState random_;
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> buffers_;  // each with a copy
+  PendingLogs pending_logs_;
+  ComputeMetrics compute_metrics_;
+};
 
 DryRun::DryRun(TrainerCore& core)
     : core_(core),
@@ -43,6 +63,8 @@ DryRun::~DryRun() {
       buffer.set_data(copy);
 }
 
+/// Whether only an evaluation can show that the metric exists: one is planned, it isn't the loss, no previous
+/// evaluation has had it, and all datasets have an index.
 bool is_metric_unsure(const TrainerCore& core, const std::string& name) {
   const auto& datasets = core.options.eval_dataset;
   if (core.args.eval_strategy == IntervalStrategy::no && !core.args.eval_on_start) return false;
@@ -52,24 +74,39 @@ bool is_metric_unsure(const TrainerCore& core, const std::string& name) {
   return std::ranges::all_of(datasets, [](const auto& dataset) { return dataset.second.is_indexed(); });
 }
 
+/// The same for `metric_for_best_model`, if the user set it.
 bool is_best_metric_unsure(const TrainerCore& core) {
   return core.options.args.metric_for_best_model && !core.state.best_metric &&
          is_metric_unsure(core, best_metric_name(core.args));
 }
 
-bool detail::may_add_metrics(const RuntimeCallbacks& callbacks) {
-  const std::array rows{handling_of(callbacks, events<>{})};
-  for (const auto& each : handled_events(known_events(events<Log, Evaluate, EvaluateAll>{}), rows))
-    if (std::ranges::any_of(each.callbacks, [](const auto& handler) { return handler.second; })) return true;
-  return !handled_events(known_events(events<EvaluateBegin, PredictionStepBegin, PredictionStep>{}), rows)
-              .empty();
-}
-
+/// Throws MetricError if `callback` waits for a metric that isn't in `found`, the metrics of the evaluations.
+/// Metrics with another prefix can't be checked here.
 void check_watched(std::string_view callback, const std::string& name, const Metrics& found) {
   if (found.contains(name) || !(name.starts_with("eval_") || found.contains("eval_" + name))) return;
   const auto known = names_to_offer(found);
   throw MetricError(fmt::format("watch_metric of {} is '{}', and no evaluation has it: must be one of {}{}",
                                 callback, name, fmt::join(known, ", "), did_you_mean(name, known)));
+}
+
+}  // namespace
+
+void check_metric_names(EventSource& events) {
+  auto& core = events.core();
+  const bool best_is_unsure = is_best_metric_unsure(core);
+  const auto watched = events.watched_metrics();
+  const auto is_unsure = [&](const auto& each) { return is_metric_unsure(core, each.name); };
+  if (!(best_is_unsure || std::ranges::any_of(watched, is_unsure)) || events.may_add_metrics()) return;
+  Metrics found;
+  try {
+    const DryRun dry_run(core);
+    found = evaluate_first_batches(events);
+  } catch (const std::exception&) {
+    return;  // One batch may be too few for a metric; the evaluation itself will report it.
+  }
+  if (best_is_unsure) best_metric(core.args, found);
+  for (const auto& [callback, name] : watched)
+    if (is_metric_unsure(core, name)) check_watched(callback, name, found);
 }
 
 }  // namespace etude::inline v0

@@ -1,4 +1,4 @@
-#include "etude/loop/work_under_way.hpp"
+#include "work_under_way.hpp"
 
 #include <optional>
 
@@ -53,7 +53,7 @@ void WorkUnderWay::give_up() {
   begin_.reset();
 }
 
-void WorkUnderWay::save_after_exception(const std::optional<AnyTrainingCheckpoints::SafePoint>& now) {
+void WorkUnderWay::save_after_exception(const std::optional<TrainingCheckpoints::SafePoint>& now) {
   if (!core_.args.save_on_exception || !core_.progress.phase.has_started() || !may_save()) return;
   if (core_.updating) {
     message(core_.args, LogLevel::warning,

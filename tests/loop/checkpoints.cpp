@@ -1,5 +1,3 @@
-#include "etude/loop/checkpoints.hpp"
-
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <signal.h>

@@ -1,5 +1,3 @@
-#include "etude/loop/evaluate.hpp"
-
 #include <doctest/doctest.h>
 #include <torch/script.h>
 #include <unistd.h>
@@ -19,6 +17,7 @@
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
 #include "etude/callbacks/early_stopping.hpp"
+#include "etude/loop/gather.hpp"
 #include "etude/metrics/mean_absolute_error.hpp"
 #include "etude/metrics/streaming.hpp"
 

@@ -6,7 +6,6 @@
 
 #include "common/toy.hpp"
 #include "etude/callbacks/step_based_evaluation.hpp"
-#include "etude/loop/evaluate.hpp"
 
 namespace loop_evaluate_intermediate_test {
 

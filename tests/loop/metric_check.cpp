@@ -1,5 +1,3 @@
-#include "etude/loop/metric_check.hpp"
-
 #include <doctest/doctest.h>
 
 #include <random>

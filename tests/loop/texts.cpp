@@ -15,6 +15,7 @@
 #include "etude/callbacks/file_logger.hpp"
 #include "etude/callbacks/log_metrics.hpp"
 #include "etude/callbacks/predictions_to_csv.hpp"
+#include "etude/checkpoint/resume.hpp"
 
 namespace loop_texts_test {
 

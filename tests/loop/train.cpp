@@ -1,5 +1,3 @@
-#include "etude/loop/train.hpp"
-
 #include <doctest/doctest.h>
 
 #include <cmath>

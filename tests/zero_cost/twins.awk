@@ -58,13 +58,32 @@ function trace(f,   stack, top, i, seen, order, j, line) {
   }
 }
 
+# Names the registers that a function saves by the order of their first use: which it takes says nothing.
+function rename(f,   i, line, name, known, used, rest) {
+  for (i = 1; i <= count[f]; ++i) {
+    rest = listing[f, i]
+    line = ""
+    if (rest ~ /^(push|pop) %(rbx|rbp|r1[2-5])$/) sub(/ %.*/, "", rest)
+    while (match(rest, /%(rbx|rbp|r1[2-5])/)) {
+      name = substr(rest, RSTART, RLENGTH)
+      if (!(name in known)) known[name] = "%saved" ++used
+      line = line substr(rest, 1, RSTART - 1) known[name]
+      rest = substr(rest, RSTART + RLENGTH)
+    }
+    listing[f, i] = line rest
+  }
+}
+
 function show(f,   i) {
   print f ":"
   for (i = 1; i <= count[f]; ++i) print "  " i ": " listing[f, i]
 }
 
 END {
-  for (f in size) trace(f)
+  for (f in size) {
+    trace(f)
+    rename(f)
+  }
   for (f in size) {
     if (f ~ /_unhandled$/) {
       ++checked

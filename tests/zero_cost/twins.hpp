@@ -1,6 +1,7 @@
 #pragma once
 
 #include "etude/dispatch/callback_handler.hpp"
+#include "etude/dispatch/event_table.hpp"
 
 /// Callbacks and events of pairs of functions that do the same, once through the handler (`_etude`) and once
 /// with its calls written out (`_hand`).

@@ -38,11 +38,16 @@ template <class Callback, class... Events>
 inline constexpr std::array<Handling, sizeof...(Events)> handlings{handling<Callback, Events>()...};
 
 template <class Callback, class... Events>
-CallbackHandling handling_of(const Callback& callback, events<Events...>) {
+constexpr const Handling* handlings_of(events<Events...>) {
+  return handlings<Callback, Events...>.data();
+}
+
+template <class Callback, class... Events>
+CallbackHandling handling_of(const Callback& callback, events<Events...> which) {
   if constexpr (std::same_as<Callback, RuntimeCallbacks>)
     return {{}, nullptr, &callback};
   else
-    return {short_type_name<Callback>(), handlings<Callback, Events...>.data()};
+    return {short_type_name<Callback>(), handlings_of<Callback>(which)};
 }
 
 struct KnownEvent {

@@ -13,7 +13,6 @@
 #include "etude/data/data_loader.hpp"
 #include "etude/dispatch/callback_checks.hpp"
 #include "etude/dispatch/callback_names.hpp"
-#include "etude/loop/evaluate.hpp"
 #include "etude/optim/lr_scheduler.hpp"
 #include "etude/optim/optimizer.hpp"
 #include "etude/trainer_options.hpp"

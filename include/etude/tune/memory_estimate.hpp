@@ -27,7 +27,7 @@ MemoryEstimate estimate_memory(const Context& context, TrainingDryRun& dry_run, 
 /// user's own that can't be restored, Error while LibTorch's profiler runs, and whatever the model and the
 /// data throw, after restoring everything.
 template <class Trainer>
-MemoryEstimate estimate_memory(Trainer& trainer, const MemoryEstimateOptions& options) {
+MemoryEstimate estimate_memory(Trainer& trainer, const MemoryEstimateOptions& options = {}) {
   detail::check(options, trainer.context());
   TrainingDryRun dry_run(trainer);
   const auto loader = trainer.get_train_dataloader();

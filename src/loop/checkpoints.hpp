@@ -8,15 +8,12 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/function_ref.hpp"
 #include "etude/checkpoint/checkpoint.hpp"
 #include "etude/checkpoint/resume.hpp"
-#include "etude/dispatch/callback_state.hpp"
-#include "etude/events.hpp"
 #include "etude/loop/core.hpp"
+#include "etude/loop/event_source.hpp"
 #include "etude/loop/plan.hpp"
 #include "etude/loop/snapshot.hpp"
-#include "etude/loop/write_checkpoint.hpp"
 
 namespace etude::inline v0 {
 
@@ -24,18 +21,21 @@ namespace etude::inline v0 {
 ///
 /// A resumed training raises `TrainBegin` and, within an epoch, `EpochBegin` again, for callbacks that set
 /// something up there; then everything that is saved is restored to the moment of the checkpoint.
-class AnyTrainingCheckpoints {
+class TrainingCheckpoints {
  public:
   /// A state that an interruption may return to: the beginning of something unfinished.
   class SafePoint {
    private:
-    friend class AnyTrainingCheckpoints;
+    friend class TrainingCheckpoints;
     struct State;
     std::shared_ptr<const State> state_;
   };
 
-  AnyTrainingCheckpoints(const AnyTrainingCheckpoints&) = delete;
-  AnyTrainingCheckpoints& operator=(const AnyTrainingCheckpoints&) = delete;
+  explicit TrainingCheckpoints(EventSource& events);
+  TrainingCheckpoints(const TrainingCheckpoints&) = delete;
+  TrainingCheckpoints& operator=(const TrainingCheckpoints&) = delete;
+  /// Waits for unfinished writes, and unlocks `output_dir`.
+  ~TrainingCheckpoints();
 
   bool may_save() const {
     return core_.args.save_strategy != SaveStrategy::no || core_.args.load_best_model_at_end;
@@ -89,24 +89,9 @@ class AnyTrainingCheckpoints {
   /// Loads the weights of the best evaluation, if they were kept.
   void load_best();
 
- protected:
-  explicit AnyTrainingCheckpoints(TrainerCore& core);
-  ~AnyTrainingCheckpoints();
-
-  /// Waits for unfinished writes, and unlocks `output_dir`.
-  void close();
-
  private:
-  // Implemented by the trainer.
-  virtual std::vector<CallbackState> states() = 0;
-  virtual std::filesystem::path save_checkpoint() = 0;
-  virtual void raise(Save event) = 0;
-  virtual void raise(PushBegin event) = 0;
-  virtual void raise(CheckpointLoaded event) = 0;
-  virtual void attempt(detail::FunctionRef<void()> part) = 0;
   /// Whether begin events are raised again there, whose handlers may change the model.
-  virtual bool hears_again(const TrainingProgress& there) const = 0;
-
+  bool hears_again(const TrainingProgress& there) const;
   void find_point(const TrainOptions::Resume& resume, const CheckpointStore& store);
   /// Keeps of the generators' states those of this process.
   void take_own_random();
@@ -124,36 +109,12 @@ class AnyTrainingCheckpoints {
   bool same_place(const TrainingProgress& saved) const;
   void load_random(const RandomState& state);
 
+  EventSource& events_;
   TrainerCore& core_;
   std::unique_ptr<ResumePoint> point_;
   SafePoint after_begin_;
   std::unique_ptr<TrainingSnapshot> model_after_begin_;
   std::optional<std::pair<std::int64_t, TrainingProgress>> saved_;
-};
-
-/// `AnyTrainingCheckpoints` of a trainer.
-template <class Events>
-class TrainingCheckpoints final : public AnyTrainingCheckpoints {
- public:
-  explicit TrainingCheckpoints(Events& events) : AnyTrainingCheckpoints(events.core()), events_(events) {}
-  ~TrainingCheckpoints() { close(); }
-
- private:
-  std::vector<CallbackState> states() override { return events_.states(); }
-  std::filesystem::path save_checkpoint() override { return events_.trainer().save_checkpoint(); }
-  void raise(Save event) override { events_.raise(std::move(event)); }
-  void raise(PushBegin event) override { events_.raise(std::move(event)); }
-  void raise(CheckpointLoaded event) override { events_.raise(std::move(event)); }
-  void attempt(detail::FunctionRef<void()> part) override { events_.attempt(part); }
-  bool hears_again(const TrainingProgress& there) const override {
-    constexpr bool of_group = Events::template is_heard<BatchFetchBegin>() ||
-                              Events::template is_heard<BatchFetched>() ||
-                              Events::template is_heard<StepBegin>();
-    return there.phase.epoch_is_open() &&
-           (Events::template is_heard<EpochBegin>() || (of_group && there.position.micro_batches > 0));
-  }
-
-  Events& events_;
 };
 
 }  // namespace etude::inline v0

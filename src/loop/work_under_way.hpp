@@ -2,8 +2,8 @@
 
 #include <optional>
 
+#include "checkpoints.hpp"
 #include "etude/base/interrupt.hpp"
-#include "etude/loop/checkpoints.hpp"
 #include "etude/loop/core.hpp"
 
 namespace etude::inline v0 {
@@ -13,7 +13,7 @@ namespace etude::inline v0 {
 class WorkUnderWay {
  public:
   /// Both must outlive this.
-  WorkUnderWay(TrainerCore& core, AnyTrainingCheckpoints& checkpoints)
+  WorkUnderWay(TrainerCore& core, TrainingCheckpoints& checkpoints)
       : core_(core), checkpoints_(checkpoints) {}
 
   /// Called after `TrainBegin`: a training that was resumed within an epoch has yet to begin it again.
@@ -43,7 +43,7 @@ class WorkUnderWay {
   void give_up();
 
   /// Writes a checkpoint of the beginning of the unfinished work or, without any, of `now`.
-  void save_after_exception(const std::optional<AnyTrainingCheckpoints::SafePoint>& now);
+  void save_after_exception(const std::optional<TrainingCheckpoints::SafePoint>& now);
   /// Writes a checkpoint, which has a group half done, and the beginning of an evaluation.
   void save_after(const Interrupted& interrupted);
 
@@ -58,8 +58,8 @@ class WorkUnderWay {
   bool may_save() const;
 
   TrainerCore& core_;
-  AnyTrainingCheckpoints& checkpoints_;
-  std::optional<AnyTrainingCheckpoints::SafePoint> begin_;
+  TrainingCheckpoints& checkpoints_;
+  std::optional<TrainingCheckpoints::SafePoint> begin_;
   Reentry remaining_ = Reentry::training;
 };
 

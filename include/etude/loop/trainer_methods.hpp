@@ -1,0 +1,48 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "etude/data/batch.hpp"
+#include "etude/loop/core.hpp"
+#include "etude/loop/event_source.hpp"
+#include "etude/metrics/metrics.hpp"
+#include "etude/metrics/sample.hpp"
+#include "etude/parallel/communicator.hpp"
+#include "etude/parallel/shards.hpp"
+#include "etude/trainer_options.hpp"
+
+/// What the methods of `TrainerBase` do.
+namespace etude::inline v0::detail {
+
+/// What the type of a trainer says about it.
+struct TrainerTraits {
+  Overrides overrides;
+  bool is_quiet;                          ///< see `Quiet`
+  std::optional<ShardStage> shard_stage;  ///< what each process keeps only a share of, if anything
+  std::shared_ptr<Communicator> (*join)(const TrainingArguments&);
+};
+
+/// Makes the model, and raises `InitEnd`.
+void initialise(EventSource& events, TrainerOptions options, const TrainerTraits& traits);
+
+TrainOutput train(EventSource& events, const TrainOptions& options);
+Metrics evaluate(EventSource& events, const EvaluateOptions& options);
+PredictionOutput predict(EventSource& events, const Dataset& dataset, const PredictOptions& options);
+
+LossOutput compute_loss_in_precision(EventSource& events, const Batch& batch,
+                                     std::optional<double> num_items_in_batch);
+torch::Tensor training_step(EventSource& events, Batch& batch);
+PredictionStepOutput prediction_step(EventSource& events, const Batch& batch,
+                                     const std::vector<std::string>& ignore_keys);
+
+void log(EventSource& events, Metrics& logs);
+void log_samples(EventSource& events, const std::vector<Sample>& samples);
+std::filesystem::path save_checkpoint(EventSource& events);
+
+}  // namespace etude::inline v0::detail

@@ -1,0 +1,47 @@
+#include "captured_step.hpp"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "etude/base/error.hpp"
+
+namespace etude::inline v0 {
+
+void CapturedStep::begin() {
+  check_events();
+  core_.check_captured_loss();
+  graph_.emplace(core_.device, core_.model, *core_.optimizers.current());
+}
+
+void CapturedStep::step(const Batch& batch, OptimizerSteps& steps, detail::FunctionRef<void(Batch&)> run) {
+  steps.check_learning_rates();
+  check_events();  // callbacks may have been added
+  core_.group.set_num_items({});
+  core_.group.set_divisor({});
+  auto& each = core_.optimizers[0];
+  const auto replayed = graph_->replayed();
+  const auto results = graph_->run(batch, [&](Batch& inputs) {
+    core_.group.forget_losses();
+    run(inputs);
+    steps.apply(each, nullptr, [](const torch::Tensor&) { return true; });
+    return std::vector{core_.group.losses().front(), core_.log_window.grad_norm()};
+  });
+  if (graph_->replayed() == replayed) return steps.stepped(each);
+  steps.begin_update(each);
+  core_.group.forget_losses();
+  core_.group.add_loss(results[0].clone());
+  core_.log_window.set_grad_norm(results[1]);
+  steps.stepped(each);
+}
+
+void CapturedStep::check_events() {
+  const auto handled = events_.handlers_of(events<ForwardBegin, BackwardBegin, BackwardEnd, GradientsComplete,
+                                                  GradientsClipped, PreOptimizerStep>{});
+  if (handled.empty()) return;
+  throw ArgumentError(fmt::format(
+      "cuda_graph is true: must be false with {}, which handles {}, an event inside the captured step",
+      handled[0].callbacks[0].first, handled[0].event));
+}
+
+}  // namespace etude::inline v0

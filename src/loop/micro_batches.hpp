@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "etude/data/batch.hpp"
+#include "etude/data/batch_stream.hpp"
+#include "etude/data/dataset_state.hpp"
+#include "etude/loop/core.hpp"
+#include "etude/loop/event_source.hpp"
+#include "etude/model/loss_divisor.hpp"
+
+namespace etude::inline v0 {
+
+/// Where the micro-batches of an epoch come from.
+class BatchSource {
+ public:
+  BatchSource() = default;
+  BatchSource(const BatchSource&) = delete;
+  BatchSource& operator=(const BatchSource&) = delete;
+  virtual ~BatchSource() = default;
+
+  /// The next one; nothing at the end of the epoch.
+  virtual std::optional<Batch> next() = 0;
+  /// The last one's share of the batch of all processes.
+  virtual double share() const = 0;
+  /// The epoch's examples up to the last one, those of all processes.
+  virtual std::int64_t position() const = 0;
+  /// Where the dataset is after it, if it has a state.
+  virtual std::shared_ptr<const DatasetState> dataset_state() const = 0;
+};
+
+/// The batches of a loader.
+class LoadedBatches final : public BatchSource {
+ public:
+  explicit LoadedBatches(BatchStream stream) : stream_(std::move(stream)) {}
+  std::optional<Batch> next() override { return stream_.next(); }
+  double share() const override { return stream_.share(); }
+  std::int64_t position() const override { return stream_.position(); }
+  std::shared_ptr<const DatasetState> dataset_state() const override { return stream_.dataset_state(); }
+
+ private:
+  BatchStream stream_;
+};
+
+/// The micro-batches of the update under way, as they come from a loader and its handlers.
+class MicroBatches {
+ public:
+  explicit MicroBatches(EventSource& events) : events_(events), core_(events.core()) {}
+
+  std::size_t size() const { return batches_.size(); }
+  bool empty() const { return batches_.empty(); }
+  Batch& operator[](std::size_t i) { return batches_[i]; }
+  auto begin() { return batches_.begin(); }
+  auto end() { return batches_.end(); }
+  const std::vector<Batch>& all() const { return batches_; }
+  void clear() { batches_.clear(); }
+
+  /// Makes a micro-batch the one under way of the group.
+  void enter(std::size_t i);
+
+  /// The examples of the largest.
+  std::int64_t largest() const;
+
+  /// Fetches those of the next update and returns their number, which is smaller than requested at the end of
+  /// an epoch.
+  std::int64_t fetch(BatchSource& source);
+
+  /// Weighs the micro-batches by their examples among those of all processes, which each bring their own. One
+  /// that has fewer micro-batches repeats its last one with weight 0, so that all make the same steps.
+  /// Returns the number of micro-batches; all processes call it.
+  std::int64_t join_others();
+
+  /// Begins to replace what the group's losses are divided by with that of all processes.
+  void share_divisors();
+
+ private:
+  void receive(Batch& batch);
+
+  EventSource& events_;
+  TrainerCore& core_;
+  std::vector<Batch> batches_;
+  std::vector<double> shares_;
+  std::vector<std::optional<LossDivisor>> divisors_;  // of the losses; none if they aren't known or needed
+  std::optional<Batch> spare_;                        // the last one of this process, if each brings its own
+};
+
+}  // namespace etude::inline v0

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <functional>
+#include <utility>
+
+#include "checkpoints.hpp"
+#include "etude/loop/core.hpp"
+#include "etude/loop/event_source.hpp"
+#include "etude/metrics/metrics.hpp"
+#include "work_under_way.hpp"
+
+namespace etude::inline v0 {
+
+/// Honours what callbacks ask of a training through `TrainerControl`.
+class Requests {
+ public:
+  /// All must outlive this.
+  Requests(EventSource& events, TrainingCheckpoints& checkpoints, WorkUnderWay& work)
+      : events_(events), core_(events.core()), checkpoints_(checkpoints), work_(work) {}
+
+  /// Ends the training when `prune` says so of an evaluation.
+  void prune_by(std::function<bool(const Metrics&, const TrainerState&)> prune) { prune_ = std::move(prune); }
+
+  /// The evaluation of `eval_on_start`, after which the epochs begin.
+  void evaluate_at_start();
+
+  /// Gives all processes the requests that handlers or other threads have made in any.
+  void agree();
+
+  /// Honours requests in a fixed order, however they came: the log, the evaluation, the checkpoint.
+  void honour();
+
+ private:
+  void save_best();
+
+  /// Returns whether the model is the best so far and should be kept.
+  bool evaluate();
+
+  void log_step();
+
+  TrainingPhase& phase() const { return core_.progress.phase; }
+
+  EventSource& events_;
+  TrainerCore& core_;
+  TrainingCheckpoints& checkpoints_;
+  WorkUnderWay& work_;
+  std::function<bool(const Metrics&, const TrainerState&)> prune_;
+};
+
+}  // namespace etude::inline v0

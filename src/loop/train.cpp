@@ -1,0 +1,393 @@
+#include "train.hpp"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <limits>
+#include <utility>
+
+#include "etude/base/error.hpp"
+#include "etude/loop/carried.hpp"
+#include "etude/loop/same_data.hpp"
+#include "etude/loop/several_optimizers.hpp"
+#include "etude/trainer_control.hpp"
+#include "evaluate.hpp"
+#include "metric_check.hpp"
+
+namespace etude::inline v0 {
+
+TrainOutput TrainLoop::run(const TrainOptions& options) {
+  prepare(options);
+  return finish_after([&] {
+    begin();
+    run_epochs();
+  });
+}
+
+TrainOutput TrainLoop::finish_after(detail::FunctionRef<void()> run_part) {
+  TrainOutput output;
+  part([&] {
+    run_part();
+    output = finish();
+  });
+  if (const int signal = SignalGuard::came()) end_by(signal);  // too late to interrupt
+  return output;
+}
+
+void TrainLoop::part(detail::FunctionRef<void()> run_part) {
+  try {
+    run_part();
+  } catch (const Interrupted& interrupted) {
+    end_interrupted(interrupted);
+    end_by(interrupted.signal);
+  } catch (...) {
+    in_steps_.reset();
+    if (core_.finds_batch_size(std::current_exception())) {
+      events_.close_to(outside_);
+      core_.control = {};
+      throw;
+    }
+    core_.ranks.leave(std::current_exception());
+    std::optional<TrainingCheckpoints::SafePoint> now;
+    events_.attempt([&] { now = checkpoints_.safe_point(); });
+    events_.report(std::current_exception());
+    events_.attempt([&] { work_.save_after_exception(now); });
+    end_early();
+    throw;
+  }
+}
+
+void TrainLoop::prepare(const TrainOptions& options) {
+  const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::setup);
+  events_.check_trackers();
+  check_eval_datasets(core_);
+  if (core_.options.model_init && core_.trained_before) core_.make_model();
+  core_.trained_before = true;
+  checkpoints_.find(options.resume_from_checkpoint);
+  core_.train_dataloader.reset();
+  if (!is_hosted_) {
+    core_.train_dataloader = made_by("get_train_dataloader", events_.trainer().get_train_dataloader());
+    stop_later(core_.control, [&] { announce_loader(events_, *core_.train_dataloader, LoaderUse::train); });
+  }
+  if (events_.hears<AccumulationPlanned>())
+    core_.accumulation.vary([&events = events_](std::int64_t epoch) {
+      auto& core = events.core();
+      auto steps = core.args.gradient_accumulation_steps;
+      stop_later(core.control, [&] {
+        steps = events.raise<AccumulationPlanned>(epoch, steps)->gradient_accumulation_steps;
+      });
+      return steps;
+    });
+  check_same_data(core_);
+  plan_ = is_hosted_ ? plan_hosted_training(core_.args, static_cast<bool>(core_.options.lr_scheduler))
+                     : plan_training(core_.args, core_.ranks.most(core_.train_dataloader->size()),
+                                     core_.accumulation.by_epoch());
+
+  core_.begin_training();
+  core_.warn_of_unsaved_state();
+  if (checkpoints_.resumes()) checkpoints_.load_training(plan_);
+  begin_trial(options.trial);
+  core_.share_model();
+  core_.set_plan(plan_);
+  summary_.begin();
+  core_.model.train(true);
+  if (core_.optimizers.empty() && !core_.options.optimizers.empty()) detail::make_optimizers(core_);
+  if (core_.optimizers.empty())
+    core_.optimizers.add({"", made_by("create_optimizer", events_.trainer().create_optimizer())});
+  if (core_.args.auto_microbatching && core_.optimizers.current()->needs_closure())
+    throw ArgumentError(
+        "auto_microbatching is true: must be false with an optimizer that evaluates whole batches "
+        "repeatedly");
+  if (core_.scaler && core_.optimizers.current()->needs_closure())
+    throw ArgumentError(
+        fmt::format("fp16 is true: must be false with {}, which evaluates its loss several times per step",
+                    core_.optimizers.current()->type()));
+  for (const auto& each : core_.optimizers)
+    if (core_.args.pure_bf16 && !each.optimizer->rounds_bfloat16())
+      throw ArgumentError(
+          fmt::format("pure_bf16 is true: must be false with {}, which doesn't round in its updates: Etude's "
+                      "AdamW, Adam, SGD and Lion do",
+                      each.optimizer->type()));
+  const auto planned_steps = plan_.max_steps + skipped_of_plan();
+  if (core_.options.optimizers.empty())
+    core_.optimizers[0].lr_scheduler =
+        made_by("create_scheduler", events_.trainer().create_scheduler(planned_steps));
+  else
+    detail::make_schedulers(core_, planned_steps);
+  check_carried_state(core_);
+  update_.join_gradients();
+  if (is_hosted_) update_.keep_loss();
+  if (checkpoints_.resumes()) checkpoints_.load_rest();
+  core_.optimizers.zero_grad();
+  check_metric_names(events_);
+  core_.log_window.start_clock(core_.state.num_input_tokens_seen);
+  signals_.emplace(core_.args.enable_jit_checkpoint && !core_.is_quiet);
+  outside_ = events_.depth();
+  end_of_units_.emplace(core_);
+}
+
+void TrainLoop::begin() {
+  events_.open<TrainEnd>();
+  if (checkpoints_.resumes()) stoppable([&] { events_.raise<CheckpointLoaded>(checkpoints_.path()); });
+  stoppable([&] { events_.raise<TrainBegin>(checkpoints_.resumes()); });
+  requests_.agree();
+  if (checkpoints_.resumes()) {
+    stoppable([&] { checkpoints_.begun(); });
+    requests_.agree();
+  }
+  work_.begin_reentry();
+  enter();
+}
+
+bool TrainLoop::has_epoch() const {
+  return phase().stage == TrainingStage::epochs && core_.progress.position.epoch < plan_.num_train_epochs &&
+         (phase().epoch_is_open() || !stop_is_due());
+}
+
+void TrainLoop::open_epoch(detail::FunctionRef<void()> steps) {
+  // If the epoch's steps were done when the checkpoint was written, only its end is left.
+  epoch_had_ended_ = phase().epoch_has_ended() && (core_.progress.position.exhausted || stop_is_due());
+  events_.open<TrainingRunEpochEnd>();
+  if (!epoch_had_ended_) events_.open<EpochEnd>();
+  stoppable([&] {
+    begin_epoch();
+    if (epoch_had_ended_) return;
+    begin_steps();
+    steps();
+  });
+}
+
+void TrainLoop::close_epoch() {
+  auto& position = core_.progress.position;
+  in_steps_.reset();
+  if (!epoch_had_ended_) {
+    const auto rest = core_.batches_left();
+    if (core_.control.should_epoch_stop || (rest && *rest == 0)) position.exhausted = true;
+    if (phase().epoch != EpochPhase::epoch_end) phase().enter(EpochPhase::epoch_end);
+    stoppable([&] { events_.leave<EpochEnd>(position.exhausted); });
+    requests_.agree();
+  }
+  if (phase().epoch == EpochPhase::epoch_end) stoppable([&] { requests_.honour(); });
+  stoppable([&] { events_.leave<TrainingRunEpochEnd>(position.exhausted); });
+  requests_.agree();
+  epoch_was_stopped_ = std::exchange(core_.control.should_epoch_stop, false);
+  if (!position.exhausted) return;
+  position = {.epoch = position.epoch + 1, .dataset_state = position.dataset_state};
+  phase().enter(EpochPhase::between);
+  extend_epochs();
+}
+
+bool TrainLoop::may_step() {
+  const auto goes_on = [&] { return !core_.stopping() && core_.state.global_step < plan_.max_steps; };
+  if (core_.remote.is_paused() && goes_on()) {
+    core_.remote.wait_while_paused([] { return SignalGuard::came() != 0; });
+    core_.ranks.throw_if_interrupted();
+  }
+  // Several processes agree on it after the step.
+  if (!core_.ranks.several()) core_.remote.take_cancel(core_.control);
+  return goes_on();
+}
+
+bool TrainLoop::run_group(BatchSource& batches) {
+  const PhaseClock::Step step(core_.phase_clock, core_.state.global_step + 1);
+  auto& position = core_.progress.position;
+  work_.begin_group();
+  const auto result = update_.run_group(batches, [&] { return work_.enter_group(); });
+  if (result == GradientsResult::given_up) return false;
+  if (result == GradientsResult::no_batches) {
+    if (position.examples == 0) core_.control.request_stop("train_dataset gave no batches");
+    work_.forget_group();
+    position.exhausted = true;
+    position.dataset_state = batches.dataset_state();
+    return false;
+  }
+  const auto next = core_.position_after(batches.position(), batches.dataset_state(), update_.size());
+  summary_.add_examples(core_.padded(update_.size()));
+  update(next, static_cast<double>(position.epoch) + static_cast<double>(next.padded_examples) / examples_);
+  return true;
+}
+
+void TrainLoop::stoppable(detail::FunctionRef<void()> part) {
+  const auto outside = events_.depth();
+  try {
+    part();
+  } catch (const StopTraining& stop) {
+    if (core_.ranks.several() && !core_.ranks.stop_is_agreed)
+      throw Error(
+          fmt::format("{} (StopTraining stops one process of several only from a callback, or "
+                      "from the model and the loss in a training step)",
+                      stop.what()));
+    events_.close_to(outside);
+    work_.give_up();
+    core_.control.request_stop(stop.what());
+  }
+}
+
+bool TrainLoop::stop_is_due() const {
+  return core_.control.should_training_stop || core_.state.global_step >= plan_.max_steps;
+}
+
+std::string TrainLoop::stop_reason() const {
+  const auto& given = core_.control.stop_reason;
+  return given.empty() ? "a callback set should_training_stop" : given;
+}
+
+void TrainLoop::abandon() {
+  in_steps_.reset();
+  events_.attempt([&] {
+    core_.ranks.leave(std::make_exception_ptr(Error("the trainer was destroyed before finish()")));
+  });
+  end_early();
+}
+
+void TrainLoop::begin_trial(const std::optional<HyperparameterTrial>& trial) {
+  core_.state.is_hyper_param_search = trial.has_value();
+  core_.state.trial_name = trial ? std::optional(trial->name) : std::nullopt;
+  core_.state.trial_params = trial ? trial->params : nullptr;
+  if (trial) requests_.prune_by(trial->prune);
+}
+
+void TrainLoop::enter() {
+  if (!phase().has_started()) {
+    stoppable([&] { requests_.evaluate_at_start(); });
+    requests_.agree();
+  }
+  if (!phase().is_at_end() || stop_is_due()) return;
+  const bool is_pending = phase().stage == TrainingStage::finishing;
+  if (is_pending && !phase().epoch_is_open()) stoppable([&] { requests_.honour(); });
+  phase().continue_training();
+}
+
+void TrainLoop::run_epochs() {
+  while (has_epoch()) {
+    open_epoch([&] { run_steps(); });
+    close_epoch();
+    if (stop_is_due()) break;  // A signal is handled at the end, which is all that is left.
+    core_.ranks.throw_if_interrupted();
+  }
+}
+
+void TrainLoop::begin_epoch() {
+  const bool is_resumed = work_.reenters_epoch();
+  if (!phase().epoch_is_open()) core_.carried.reset();
+  events_.raise<EpochBegin>(is_resumed);
+  requests_.agree();
+  if (!phase().epoch_is_open()) phase().enter(EpochPhase::begun);
+  if (is_resumed) work_.enter_epoch();
+}
+
+void TrainLoop::begin_steps() {
+  const auto& position = core_.progress.position;
+  core_.accumulation.begin_epoch(position.epoch);
+  const auto left = core_.batches_left();
+  examples_ = left ? static_cast<double>(position.padded_examples) + core_.padded(*left)
+              : plan_.batches_per_epoch > 0 ? core_.padded(plan_.batches_per_epoch)
+                                            : std::numeric_limits<double>::infinity();
+  if (phase().epoch == EpochPhase::epoch_end) requests_.honour();
+  in_steps_.emplace(core_.in_steps);
+  if (phase().epoch == EpochPhase::step_end) requests_.honour();
+  if (phase().epoch != EpochPhase::steps) phase().enter(EpochPhase::steps);
+}
+
+void TrainLoop::run_steps() {
+  const PhaseClock::Scope between_steps(core_.phase_clock, TimedPhase::data, /*is_shown=*/false);
+  LoadedBatches batches(core_.begin_batches());
+  while (may_step() && run_group(batches)) {
+  }
+  leave_steps();
+}
+
+void TrainLoop::update(const DataPosition& next, double epoch) {
+  const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::update);
+  if (!update_.step(next, epoch)) return skip();
+  phase().enter(EpochPhase::step_end);
+  work_.end();
+  events_.raise<StepEnd>();
+  requests_.agree();
+  requests_.honour();
+  checkpoints_.poll();
+  core_.ranks.throw_if_interrupted();
+}
+
+void TrainLoop::skip() {
+  if (core_.args.max_steps <= 0 && plan_.max_steps > 1 && !is_hosted_) {
+    core_.state.max_steps = --plan_.max_steps;
+    --core_.progress.extra_steps;
+  }
+  work_.end();
+  events_.raise<StepSkipped>();
+  requests_.agree();
+  core_.ranks.throw_if_interrupted();
+}
+
+void TrainLoop::extend_epochs() {
+  const bool is_last = core_.progress.position.epoch == plan_.num_train_epochs;
+  if (!is_last || core_.args.max_steps <= 0 || core_.progress.skipped_steps == 0 || stop_is_due()) return;
+  core_.state.num_train_epochs = ++plan_.num_train_epochs;
+  ++core_.progress.extra_epochs;
+}
+
+TrainOutput TrainLoop::finish() {
+  work_.finish_reentry();
+  const bool early = core_.state.global_step < plan_.max_steps;
+  const bool was_at_end = phase().is_at_end();
+  if (phase().stage != TrainingStage::finishing) phase().enter(TrainingStage::finishing);
+  auto& reason = core_.control.stop_reason;
+  if (early) {
+    if (reason.empty())
+      reason = core_.control.should_training_stop ? stop_reason()
+               : epoch_was_stopped_               ? "a callback set should_epoch_stop in the last epoch"
+               : core_.state.global_step == 0 && core_.progress.skipped_steps > 0
+                   ? (core_.scaler ? "the gradients of all updates overflowed in fp16"
+                                   : "the gradients of no update were finite")
+               : is_hosted_ ? "finish() was called"
+                            : "train_dataset has no more batches";
+    if (!was_at_end) stoppable([&] { events_.raise<Stop>(reason); });
+    requests_.agree();
+  }
+  // First the requests since the last step, then those that came meanwhile or before a stop.
+  for (int i = 0; i < 2; ++i) stoppable([&] { requests_.honour(); });
+  checkpoints_.announce();
+  phase().enter(TrainingStage::done);
+  gather_units();
+  TrainOutput output;
+  output.stop_reason = early ? reason : "";
+  stoppable([&] { summary_.log(); });
+  if (core_.args.load_best_model_at_end) stoppable([&] { checkpoints_.load_best(); });
+  stoppable([&] { events_.leave<TrainEnd>(); });
+  if (checkpoints_.has_news()) events_.trainer().save_state();
+  output.global_step = core_.state.global_step;
+  output.metrics = summary_.metrics();
+  if (output.metrics.contains("train_loss")) output.training_loss = output.metrics.at("train_loss");
+  core_.control = {};
+  return output;
+}
+
+void TrainLoop::gather_units() {
+  if (core_.sharded_units) core_.sharded_units->gather();
+  core_.sharded_units.reset();
+}
+
+void TrainLoop::end_early() {
+  events_.close_to(outside_ + 1);
+  events_.attempt([&] { summary_.log(); });
+  events_.attempt([&] { checkpoints_.announce(); });
+  events_.close_to(outside_);
+  core_.control = {};
+}
+
+void TrainLoop::end_interrupted(const Interrupted& interrupted) {
+  in_steps_.reset();
+  events_.attempt([&] { work_.save_after(interrupted); });
+  events_.attempt([&] { events_.raise<Stop>(interrupted.what()); });
+  end_early();
+}
+
+[[noreturn]] void TrainLoop::end_by(int signal) {
+  core_.phase_clock.finish();
+  core_.checkpoint_writer.unlock();
+  signals_->restore_with_others(signal);
+  throw Interrupted(signal);
+}
+
+}  // namespace etude::inline v0

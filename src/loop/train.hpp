@@ -1,0 +1,146 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "checkpoints.hpp"
+#include "etude/base/function_ref.hpp"
+#include "etude/base/interrupt.hpp"
+#include "etude/loop/core.hpp"
+#include "etude/loop/event_source.hpp"
+#include "etude/loop/plan.hpp"
+#include "etude/loop/sharded_parameters.hpp"
+#include "etude/trainer_options.hpp"
+#include "requests.hpp"
+#include "training_summary.hpp"
+#include "update.hpp"
+#include "work_under_way.hpp"
+
+namespace etude::inline v0 {
+
+/// One training: epochs of update steps, each a group of micro-batches. The order of everything follows
+/// Hugging Face's Trainer, except that a request in `control` stays until it is honoured, a stop is checked
+/// before work begins, a group that is given up leaves no gradients, and every kind of stop is followed by
+/// the last evaluation and checkpoint.
+///
+/// `run` is the whole of a `train()`. `HostLoop` calls its parts as a program's own loop comes to them.
+class TrainLoop {
+ public:
+  /// Where the batches come from: `train_dataset`, or a program's own loop.
+  enum class Batches { of_dataset, of_host };
+
+  explicit TrainLoop(EventSource& events, Batches batches = Batches::of_dataset)
+      : events_(events), core_(events.core()), is_hosted_(batches == Batches::of_host) {}
+
+  TrainOutput run(const TrainOptions& options);
+
+  /// Runs the last part of a prepared training, and everything after it.
+  TrainOutput finish_after(detail::FunctionRef<void()> run_part);
+
+  /// Runs a part of a prepared training, and ends the training if an exception leaves it.
+  void part(detail::FunctionRef<void()> run_part);
+
+  /// Makes everything that the training needs, and loads the checkpoint that it resumes from. Raises no event
+  /// of its scope; an exception leaves nothing to end.
+  void prepare(const TrainOptions& options);
+
+  /// Everything before the first epoch.
+  void begin();
+
+  /// Whether an epoch begins now, or goes on.
+  bool has_epoch() const;
+
+  /// Opens an epoch, and calls `steps` to run its steps, unless only its end is left.
+  void open_epoch(detail::FunctionRef<void()> steps);
+
+  void close_epoch();
+
+  /// Whether another step may begin. Waits while the training is paused.
+  bool may_step();
+
+  /// Makes the next update with a group of `batches`. Returns false if the epoch's steps are over.
+  bool run_group(BatchSource& batches);
+
+  /// Runs one part of the training. A `StopTraining` thrown from it closes the open scopes and becomes a
+  /// request to stop.
+  void stoppable(detail::FunctionRef<void()> part);
+
+  /// Forgets a group that was given up.
+  void leave_steps() { work_.forget_group(); }
+
+  /// The loss of the last group: see `StepOutput`.
+  const torch::Tensor& loss() const { return update_.loss(); }
+
+  /// Whether the epoch that is open has only its end left.
+  bool epoch_had_ended() const { return epoch_had_ended_; }
+
+  bool stop_is_due() const;
+
+  /// Why it stops, if a stop was requested.
+  std::string stop_reason() const;
+
+  /// Ends a training that nobody will finish.
+  void abandon();
+
+ private:
+  void begin_trial(const std::optional<HyperparameterTrial>& trial);
+
+  TrainingPhase& phase() const { return core_.progress.phase; }
+
+  /// Enters the training where it begins or, if it is resumed, where it was.
+  void enter();
+
+  void run_epochs();
+
+  void begin_epoch();
+
+  void begin_steps();
+
+  void run_steps();
+
+  void update(const DataPosition& next, double epoch);
+
+  /// Leaves an update out of the plan, which had one for each group of batches.
+  void skip();
+
+  /// The updates that the plan had before they were skipped.
+  std::int64_t skipped_of_plan() const { return core_.args.max_steps > 0 ? 0 : core_.progress.skipped_steps; }
+
+  /// An update that was skipped leaves `max_steps` to be reached with more epochs.
+  void extend_epochs();
+
+  TrainOutput finish();
+
+  /// After the last checkpoint, one process may read or load all parameters without the others.
+  void gather_units();
+
+  /// Cleans up after a training that doesn't reach its end.
+  void end_early();
+
+  void end_interrupted(const Interrupted& interrupted);
+
+  /// Ends the process as the signal would have. Returns, by throwing, if the program's own handler for it
+  /// returns.
+  [[noreturn]] void end_by(int signal);
+
+  EventSource& events_;
+  TrainerCore& core_;
+  TrainPlan plan_;
+  double examples_ = 0;  // of the epoch under way, in full batches
+  bool is_hosted_;
+  bool epoch_had_ended_ = false;  // before the training was resumed
+  bool epoch_was_stopped_ = false;
+  TrainingSummary summary_{events_};
+  Update update_{events_};
+  TrainingCheckpoints checkpoints_{events_};
+  WorkUnderWay work_{core_, checkpoints_};
+  Requests requests_{events_, checkpoints_, work_};
+  std::size_t outside_ = 0;  // the depth of the events' scopes around the training
+  std::optional<RaisedFlag> in_steps_;
+  std::optional<SignalGuard> signals_;
+  std::optional<detail::EndOfUnits> end_of_units_;
+};
+
+}  // namespace etude::inline v0
