@@ -11,8 +11,8 @@
 
 namespace etude::inline v0 {
 
-/// The part of a step that this process does alone. Errors that all processes treat alike are kept until
-/// they know of them.
+/// The part of a step that this process does alone. With several processes, errors that all treat alike are
+/// kept until they know of them.
 class Attempt {
  public:
   explicit Attempt(TrainerCore& core) : core_(core) {}
@@ -20,6 +20,10 @@ class Attempt {
   /// Runs a part that returns its result. Other exceptions than those pass through.
   template <class Part>
   void run(Part part) {
+    if (!core_.ranks.several()) {
+      result_ = part();
+      return;
+    }
     const Ranks::Telling telling(core_.ranks);
     try {
       result_ = part();

@@ -24,15 +24,15 @@ void CapturedStep::step(const Batch& batch, OptimizerSteps& steps, detail::Funct
   const auto results = graph_->run(batch, [&](Batch& inputs) {
     core_.group.forget_losses();
     run(inputs);
-    steps.apply(each, nullptr, [](const torch::Tensor&) { return true; });
+    steps.clip_and_step(each, nullptr, [](const torch::Tensor&) { return true; });
     return std::vector{core_.group.losses().front(), core_.log_window.grad_norm()};
   });
-  if (graph_->replayed() == replayed) return steps.stepped(each);
-  steps.begin_update(each);
+  if (graph_->replayed() == replayed) return steps.end_step(each);
+  steps.begin_step(each);
   core_.group.forget_losses();
   core_.group.add_loss(results[0].clone());
   core_.log_window.set_grad_norm(results[1]);
-  steps.stepped(each);
+  steps.end_step(each);
 }
 
 void CapturedStep::check_events() {

@@ -2,13 +2,15 @@
 
 #include <torch/types.h>
 
-#include <algorithm>
 #include <cstddef>
 
 #include "etude/base/function_ref.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/event_source.hpp"
+#include "etude/loop/non_finite.hpp"
 #include "etude/optim/named_optimizer.hpp"
+#include "etude/optim/optimizer.hpp"
+#include "micro_batches.hpp"
 
 namespace etude::inline v0 {
 
@@ -18,9 +20,14 @@ class OptimizerSteps {
   /// Whether the norm of an optimizer's gradients lets it make its step.
   using Accepts = detail::FunctionRef<bool(const torch::Tensor& norm)>;
 
-  explicit OptimizerSteps(EventSource& events) : events_(events), core_(events.core()) {}
+  /// `batches`: of the update under way. Both must outlive this.
+  OptimizerSteps(EventSource& events, const MicroBatches& batches)
+      : events_(events), core_(events.core()), batches_(batches) {}
 
   void begin();
+  /// The gradients of the micro-batches come next: remembers what forward passes change, if
+  /// `on_non_finite` may need it.
+  void begin_gradients();
 
   /// Whether an optimizer takes part in the step under way.
   bool is_due(std::size_t optimizer) const;
@@ -29,40 +36,45 @@ class OptimizerSteps {
   bool has_stepped() const;
   /// Whether gradients of this update have overflowed, with fp16.
   bool has_overflowed() const { return has_overflowed_; }
+  /// Whether `on_non_finite` has rejected gradients: those that are left of the update aren't used.
+  bool has_rejected() const { return non_finite_.has_rejected(); }
 
-  /// Makes the step of an optimizer whose gradients are complete, unless those of fp16 have overflowed, or
-  /// `accepts(norm)` is false for their norm. `has_batches`: this process has contributed to them.
-  void step(std::size_t optimizer, bool has_batches, const Optimizer::Closure& closure, Accepts accepts);
+  /// Makes the step of an optimizer whose gradients are complete: unscales them, clips them, and updates the
+  /// weights, unless gradients of fp16 have overflowed, or `on_non_finite` rejects these or some before.
+  void step(std::size_t optimizer, const Optimizer::Closure& closure = nullptr);
 
   /// Clips, and lets the optimizer make its step if the norm of its gradients is accepted; returns whether it
   /// is.
-  bool apply(NamedOptimizer& each, const Optimizer::Closure& closure, Accepts accepts);
+  bool clip_and_step(NamedOptimizer& each, const Optimizer::Closure& closure, Accepts accepts);
 
   /// An optimizer is about to change the weights.
-  void begin_update(NamedOptimizer& each);
-
+  void begin_step(NamedOptimizer& each);
   /// An optimizer has made its step.
-  void stepped(NamedOptimizer& each);
+  void end_step(NamedOptimizer& each);
 
-  /// Computes the scale of the next step's losses, and lets the schedules of the optimizers that have made a
-  /// step make theirs.
+  /// Computes the scale of the next losses, and lets the schedules of the optimizers that have made a step
+  /// make theirs.
   void finish();
 
   /// An invalid rate would ruin all weights, and a checkpoint that holds it can't be resumed.
   void check_learning_rates() const;
 
  private:
+  /// Divides the gradients of fp16 by the scale of the loss, and returns whether they are finite.
+  bool unscale(Optimizer& optimizer);
+  /// Returns the norm of the gradients before.
+  torch::Tensor clip(NamedOptimizer& each);
+  /// Whether `on_non_finite` lets an update be made. Throws StopTraining if it says so.
+  bool accepts(const torch::Tensor& grad_norm);
   /// Whether a handler may look at the gradients between clipping and the next `zero_grad`.
   bool gradients_are_seen() const;
-
-  /// Divides the gradients of fp16 by the scale of the loss, and returns whether they are finite.
-  bool unscale(Optimizer& optimizer, bool has_batches);
-
-  /// Computes the scale of the next step's losses.
+  /// Computes the scale of the next losses.
   void end_scaling();
 
   EventSource& events_;
   TrainerCore& core_;
+  const MicroBatches& batches_;
+  NonFiniteUpdates non_finite_{core_};
   bool has_overflowed_ = false;
 };
 

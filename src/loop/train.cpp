@@ -115,7 +115,7 @@ void TrainLoop::prepare(const TrainOptions& options) {
   else
     detail::make_schedulers(core_, planned_steps);
   check_carried_state(core_);
-  update_.join_gradients();
+  update_.begin_training();
   if (is_hosted_) update_.keep_loss();
   if (checkpoints_.resumes()) checkpoints_.load_rest();
   core_.optimizers.zero_grad();
@@ -190,21 +190,25 @@ bool TrainLoop::may_step() {
 
 bool TrainLoop::run_group(BatchSource& batches) {
   const PhaseClock::Step step(core_.phase_clock, core_.state.global_step + 1);
-  auto& position = core_.progress.position;
-  work_.begin_group();
-  const auto result = update_.run_group(batches, [&] { return work_.enter_group(); });
-  if (result == GradientsResult::given_up) return false;
-  if (result == GradientsResult::no_batches) {
-    if (position.examples == 0) core_.control.request_stop("train_dataset gave no batches");
-    work_.forget_group();
-    position.exhausted = true;
-    position.dataset_state = batches.dataset_state();
-    return false;
+  switch (update_.run(batches, examples_)) {
+    case UpdateResult::no_batches:
+      if (core_.progress.position.examples == 0) core_.control.request_stop("train_dataset gave no batches");
+      work_.forget_group();
+      core_.progress.position.exhausted = true;
+      core_.progress.position.dataset_state = batches.dataset_state();
+      return false;
+    case UpdateResult::given_up:
+      return false;
+    case UpdateResult::skipped:
+      summary_.add_examples(core_.padded(update_.size()));
+      skip_step();
+      return true;
+    case UpdateResult::done:
+      summary_.add_examples(core_.padded(update_.size()));
+      end_step();
+      return true;
   }
-  const auto next = core_.position_after(batches.position(), batches.dataset_state(), update_.size());
-  summary_.add_examples(core_.padded(update_.size()));
-  update(next, static_cast<double>(position.epoch) + static_cast<double>(next.padded_examples) / examples_);
-  return true;
+  return false;
 }
 
 void TrainLoop::stoppable(detail::FunctionRef<void()> part) {
@@ -297,9 +301,8 @@ void TrainLoop::run_steps() {
   leave_steps();
 }
 
-void TrainLoop::update(const DataPosition& next, double epoch) {
-  const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::update);
-  if (!update_.step(next, epoch)) return skip();
+void TrainLoop::end_step() {
+  const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::update, /*is_shown=*/false);
   phase().enter(EpochPhase::step_end);
   work_.end();
   events_.raise<StepEnd>();
@@ -309,7 +312,8 @@ void TrainLoop::update(const DataPosition& next, double epoch) {
   core_.ranks.throw_if_interrupted();
 }
 
-void TrainLoop::skip() {
+void TrainLoop::skip_step() {
+  const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::update, /*is_shown=*/false);
   if (core_.args.max_steps <= 0 && plan_.max_steps > 1 && !is_hosted_) {
     core_.state.max_steps = --plan_.max_steps;
     --core_.progress.extra_steps;

@@ -100,10 +100,11 @@ class TrainLoop {
 
   void run_steps();
 
-  void update(const DataPosition& next, double epoch);
+  /// An update has been made.
+  void end_step();
 
-  /// Leaves an update out of the plan, which had one for each group of batches.
-  void skip();
+  /// An update was left out: so it is of the plan, which had one for each group of batches.
+  void skip_step();
 
   /// The updates that the plan had before they were skipped.
   std::int64_t skipped_of_plan() const { return core_.args.max_steps > 0 ? 0 : core_.progress.skipped_steps; }
@@ -133,9 +134,9 @@ class TrainLoop {
   bool epoch_had_ended_ = false;  // before the training was resumed
   bool epoch_was_stopped_ = false;
   TrainingSummary summary_{events_};
-  Update update_{events_};
   TrainingCheckpoints checkpoints_{events_};
   WorkUnderWay work_{core_, checkpoints_};
+  Update update_{events_, work_};
   Requests requests_{events_, checkpoints_, work_};
   std::size_t outside_ = 0;  // the depth of the events' scopes around the training
   std::optional<RaisedFlag> in_steps_;
