@@ -8,14 +8,22 @@
 
 namespace etude::inline v0 {
 
-/// Requests from callbacks to the loop: each may set a flag in any event, and the loop acts on it at the next
-/// possible point.
+/// Requests from callbacks to the loop. A callback may set a flag in any event; it stays until the loop
+/// honours it.
+///
+/// - `should_log`, `should_evaluate` and `should_save`, in this order: after the next `StepEnd`, the next
+///   `EpochEnd` or at the end of the training, before `TrainEnd`, whichever comes first. There is no log
+///   without a step since the last one.
+/// - `should_training_stop` and `should_epoch_stop`: before the next step begins. Between two micro-batches
+///   they end the step, whose gradients are discarded, unless each optimizer has its own loss or the
+///   `training_step` makes the steps. A step that has all its gradients is finished.
 struct TrainerControl {
-  ETUDE_STRUCT(TrainerControl, (bool, should_training_stop, "end the training", false),
-               (bool, should_epoch_stop, "end this epoch and continue with the next", false),
-               (bool, should_save, "write a checkpoint at the end of this step", false),
-               (bool, should_evaluate, "evaluate at the end of this step", false),
-               (bool, should_log, "log at the end of this step", false));
+  ETUDE_STRUCT(TrainerControl, (bool, should_training_stop, "end the training before the next step", false),
+               (bool, should_epoch_stop, "end this epoch before the next step, and continue with the next",
+                false),
+               (bool, should_save, "write a checkpoint after this step", false),
+               (bool, should_evaluate, "evaluate after this step", false),
+               (bool, should_log, "log after this step", false));
 
   /// The reason given with the first request to stop; empty if there is none.
   std::string stop_reason = {};

@@ -11,7 +11,14 @@
 
 namespace etude::inline v0 {
 
-/// Honours what callbacks ask of a training through `TrainerControl`.
+/// Honours what callbacks ask of a training through `TrainerControl`. `TrainLoop` calls it at these moments:
+///
+/// - `honour`: after `StepEnd`; after `EpochEnd` (before `TrainingRunEpochEnd`); at the end of the training
+///   (before `TrainEnd`), twice, for what the first evaluation asks for; and in a training that is resumed
+///   where it was about to.
+/// - `agree`: after each event in which a process may have asked for something that all must do.
+/// - A stop needs no call: `TrainLoop::may_step` looks for it before a step, `TrainLoop::has_epoch` before an
+///   epoch, and `Update::run_micro_batches` between two micro-batches.
 class Requests {
  public:
   /// All must outlive this.
