@@ -50,14 +50,12 @@ torch::Tensor AccumulationGroup::share_of(torch::Tensor loss, const Tensors& out
 void AccumulationGroup::remember_begin(const Model& model, const StatefulGenerators& generators) {
   random_state_ = random_state(generators);
   buffers_.clear();
-  for (const auto& [name, buffer] : model.named_buffers())
-    buffers_.emplace_back(buffer, buffer.detach().clone());
+  for (const auto& [name, buffer] : model.named_buffers()) buffers_.add(buffer);
 }
 
 void AccumulationGroup::return_to_begin(const StatefulGenerators& generators) {
   load_random_state(random_state_, generators);
-  const torch::NoGradGuard no_grad;
-  for (const auto& [buffer, copy] : buffers_) torch::Tensor(buffer).copy_(copy);
+  buffers_.restore();
   part_share_ = 1;
   losses_.clear();
 }

@@ -27,6 +27,7 @@
 #include "etude/dispatch/callback_state.hpp"
 #include "etude/io/folder.hpp"
 #include "etude/libtorch/generators.hpp"
+#include "etude/libtorch/tensor_copies.hpp"
 #include "etude/loop/carried.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/plan.hpp"
@@ -40,7 +41,7 @@ struct TrainingCheckpoints::SafePoint::State {
   PendingLogs pending_logs;
   nlohmann::ordered_json callbacks;
   RandomState random;
-  std::vector<std::pair<torch::Tensor, torch::Tensor>> buffers;  ///< the model's, each with a copy
+  TensorCopies buffers;  ///< the model's
   CarriedTensors carried;
 };
 
@@ -429,8 +430,7 @@ void TrainingCheckpoints::go_back(const SafePoint::State& point) {
   load_states(point.callbacks, events_.states(), ignored);
   if (!point.random.empty()) load_random(point.random);
   core_.carried.load(point.carried);
-  const torch::NoGradGuard no_grad;
-  for (const auto& [buffer, copy] : point.buffers) torch::Tensor(buffer).copy_(copy);
+  point.buffers.restore();
   core_.progress.position.micro_batches = 0;
   core_.group.forget_losses();
   core_.optimizers.zero_grad();

@@ -49,13 +49,10 @@ void TrainingDryRun::begin() {
   }
   for (const auto& [name, tensor] : optimizer_->state()) optimizer_state_.emplace_back(name, tensor.clone());
   for (const auto& group : optimizer_->param_groups()) rates_.emplace_back(group.lr, group.initial_lr);
-  const auto keep = [&](const torch::Tensor& tensor) {
-    tensors_.emplace_back(tensor, tensor.detach().clone());
-  };
-  for (const auto& [name, tensor] : context_.model.state_dict()) keep(tensor);
+  for (const auto& [name, tensor] : context_.model.state_dict()) tensors_.add(tensor);
   if (const auto& loss = options.loss.module()) {
-    for (const auto& tensor : loss->parameters()) keep(tensor);
-    for (const auto& tensor : loss->buffers()) keep(tensor);
+    for (const auto& tensor : loss->parameters()) tensors_.add(tensor);
+    for (const auto& tensor : loss->buffers()) tensors_.add(tensor);
   }
   random_ = random_state(options.generators);
   const CarriedStates carried(context_.model);
@@ -97,10 +94,7 @@ void TrainingDryRun::end() {
     options.optimizer->load(archive);
   }
   own_optimizer_.reset();
-  {
-    const torch::NoGradGuard no_grad;
-    for (auto& [tensor, copy] : tensors_) tensor.copy_(copy);
-  }
+  tensors_.restore();
   for (auto& [parameter, gradient] : gradients_) parameter.mutable_grad() = gradient;
   CarriedStates(context_.model).load(carried_);
   recomputed_units_.reset();

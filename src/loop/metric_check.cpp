@@ -13,6 +13,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/libtorch/random_state.hpp"
+#include "etude/libtorch/tensor_copies.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/metrics/best_model.hpp"
 #include "etude/metrics/eval_prediction.hpp"
@@ -37,7 +38,7 @@ class DryRun {
  private:
   TrainerCore& core_;
   RandomState random_;
-  std::vector<std::pair<torch::Tensor, torch::Tensor>> buffers_;  // each with a copy
+  TensorCopies buffers_;  // of the model
   PendingLogs pending_logs_;
   ComputeMetrics compute_metrics_;
 };
@@ -47,20 +48,14 @@ DryRun::DryRun(TrainerCore& core)
       random_(random_state(core.options.generators)),
       pending_logs_(core.pending_logs),
       compute_metrics_(core.options.compute_metrics) {
-  for (const auto& [name, buffer] : core.model.named_buffers())
-    buffers_.emplace_back(buffer, buffer.detach().clone());
+  for (const auto& [name, buffer] : core.model.named_buffers()) buffers_.add(buffer);
 }
 
 DryRun::~DryRun() {
   core_.options.compute_metrics = std::move(compute_metrics_);
   core_.pending_logs = std::move(pending_logs_);
   load_random_state(random_, core_.options.generators);
-  const torch::NoGradGuard no_grad;
-  for (auto& [buffer, copy] : buffers_)
-    if (buffer.sizes() == copy.sizes() && buffer.scalar_type() == copy.scalar_type())
-      buffer.copy_(copy);
-    else
-      buffer.set_data(copy);
+  buffers_.restore();
 }
 
 /// Whether only an evaluation can show that the metric exists: one is planned, it isn't the loss, no previous

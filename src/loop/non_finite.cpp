@@ -97,11 +97,8 @@ void NonFiniteUpdates::begin_group() {
     for (auto& generator : detail::generators_of(core_.device))
       generators_.emplace_back(std::move(generator), at::Generator());
   for (auto& [generator, copy] : generators_) copy = detail::copy_of_generator(generator);
-  const torch::NoGradGuard no_grad;
-  if (!std::exchange(knows_buffers_, true))
-    for (const auto& [name, buffer] : core_.model.named_buffers())
-      buffers_.emplace_back(buffer, torch::empty_like(buffer));
-  for (auto& [buffer, copy] : buffers_) copy.copy_(buffer);
+  if (std::exchange(knows_buffers_, true)) return buffers_.refresh();
+  for (const auto& [name, buffer] : core_.model.named_buffers()) buffers_.add(buffer);
 }
 
 bool NonFiniteUpdates::accepts(const torch::Tensor& grad_norm) {
@@ -116,12 +113,11 @@ bool NonFiniteUpdates::accepts(const torch::Tensor& grad_norm) {
 
 void NonFiniteUpdates::copy_state() {
   if (good_ && ++updates_since_good_ < updates_per_copy) return;
-  const torch::NoGradGuard no_grad;
-  std::vector<torch::Tensor> after;  // this batch's forward pass, which isn't part of the state to return to
-  for (const auto& [buffer, copy] : buffers_) after.push_back(buffer.clone());
-  put_buffers_back();
+  TensorCopies after;  // this batch's forward pass, which isn't part of the state to return to
+  for (const auto& [buffer, copy] : buffers_) after.add(buffer);
+  buffers_.restore();
   good_ = std::make_unique<TrainingSnapshot>(core_);
-  for (std::size_t i = 0; i < after.size(); ++i) buffers_[i].first.copy_(after[i]);
+  after.restore();
   step_of_good_ = core_.state.global_step;
   updates_since_good_ = 0;
   restores_ = 0;
@@ -137,7 +133,7 @@ void NonFiniteUpdates::reject(const std::vector<Batch>& group, std::optional<Com
   auto reason = norm_is_finite_ ? fmt::format("a loss of step {}{} isn't finite", step, of_optimizer)
                                 : fmt::format("the gradients of step {}{} aren't finite", step, of_optimizer);
   if (compute_loss && diagnoses_++ < most_diagnoses) reason += diagnose(group, *compute_loss);
-  put_buffers_back();
+  buffers_.restore();
   if (core_.args.on_non_finite == OnNonFinite::stop) stop(reason);
   auto& in_a_row = core_.progress.rejected_in_a_row;
   // The last one isn't counted: a resumed training comes to it again.
@@ -166,11 +162,6 @@ std::string NonFiniteUpdates::restore() {
   return fmt::format(", and the weights of step {} are restored", step_of_good_);
 }
 
-void NonFiniteUpdates::put_buffers_back() const {
-  const torch::NoGradGuard no_grad;
-  for (const auto& [buffer, copy] : buffers_) torch::Tensor(buffer).copy_(copy);
-}
-
 void NonFiniteUpdates::stop(const std::string& reason) {
   core_.ranks.stop_is_agreed = true;  // All have the same norm.
   throw StopTraining(reason);
@@ -181,7 +172,7 @@ std::string NonFiniteUpdates::diagnose(const std::vector<Batch>& group, ComputeL
   const auto after = random_state(core_.options.generators);
   std::string text;
   try {
-    put_buffers_back();
+    buffers_.restore();
     for (const auto& [generator, before] : generators_) set_generator_state(generator, before.get_state());
     for (std::size_t i = 0; i < group.size() && text.empty(); ++i) {
       std::int64_t first_row = 0;

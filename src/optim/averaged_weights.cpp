@@ -125,14 +125,10 @@ void AveragedWeights::copy_to_model() const {
 }
 
 AveragedWeights::Swap::Swap(const AveragedWeights& weights) {
-  const torch::NoGradGuard no_grad;
-  for (const auto& part : weights.parts_) own_.emplace_back(part.own, part.own.detach().clone());
+  for (const auto& part : weights.parts_) own_.add(part.own);
   weights.copy_to_model();
 }
 
-AveragedWeights::Swap::~Swap() {
-  const torch::NoGradGuard no_grad;
-  for (auto& [own, copy] : own_) own.copy_(copy);
-}
+AveragedWeights::Swap::~Swap() { own_.restore(); }
 
 }  // namespace etude::inline v0

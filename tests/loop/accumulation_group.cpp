@@ -95,14 +95,14 @@ TEST_CASE("a group's beginning stays available until the next is remembered") {
   group.remember_begin(etude::Model(module), {});
   group.begin(2);
   REQUIRE(group.buffers_at_begin().size() == 3);
-  const auto& [buffer, copy] = group.buffers_at_begin().front();
+  const auto& [buffer, copy] = *group.buffers_at_begin().begin();
   CHECK(buffer.is_same(module->norm->running_mean));
   module->forward(torch::rand({4, 2}) + 1);
   CHECK(torch::equal(copy, torch::zeros({2})));
   CHECK(group.random_state_at_begin().contains("cpu"));
   group.remember_begin(etude::Model(module), {});
   CHECK(group.buffers_at_begin().size() == 3);
-  CHECK(torch::equal(group.buffers_at_begin().front().second, module->norm->running_mean));
+  CHECK(torch::equal(group.buffers_at_begin().begin()->second, module->norm->running_mean));
 }
 
 }  // namespace loop_accumulation_group_test

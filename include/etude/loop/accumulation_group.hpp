@@ -11,6 +11,7 @@
 
 #include "etude/data/batch.hpp"
 #include "etude/libtorch/random_state.hpp"
+#include "etude/libtorch/tensor_copies.hpp"
 #include "etude/model/carried_state.hpp"
 #include "etude/model/loss_divisor.hpp"
 #include "etude/model/model.hpp"
@@ -20,9 +21,6 @@ namespace etude::inline v0 {
 /// The accumulation group under way: the micro-batches of one update of the weights.
 class AccumulationGroup {
  public:
-  /// Buffers of the model, each with a copy.
-  using Buffers = std::vector<std::pair<torch::Tensor, torch::Tensor>>;
-
   /// Begins a group of `size` micro-batches, of which nothing is counted yet. The losses remain.
   void begin(std::int64_t size);
   /// The number of its micro-batches.
@@ -103,7 +101,7 @@ class AccumulationGroup {
   /// Restores what `remember_begin` copied, and forgets the losses.
   void return_to_begin(const StatefulGenerators& generators);
   const RandomState& random_state_at_begin() const { return random_state_; }
-  const Buffers& buffers_at_begin() const { return buffers_; }
+  const TensorCopies& buffers_at_begin() const { return buffers_; }
 
   /// The state that the model carried when the group began; unset while no group is under way.
   void set_carried_at_begin(std::optional<CarriedTensors> carried) { carried_ = std::move(carried); }
@@ -122,7 +120,7 @@ class AccumulationGroup {
   double batch_share_ = 1;
   double part_share_ = 1;
   RandomState random_state_;
-  Buffers buffers_;
+  TensorCopies buffers_;  // of the model
   std::optional<CarriedTensors> carried_;
 };
 

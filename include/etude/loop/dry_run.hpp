@@ -13,6 +13,7 @@
 #include "etude/data/dataset_state.hpp"
 #include "etude/events.hpp"
 #include "etude/libtorch/random_state.hpp"
+#include "etude/libtorch/tensor_copies.hpp"
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/model/carried_state.hpp"
 #include "etude/model/model.hpp"
@@ -75,7 +76,7 @@ class TrainingDryRun {
   std::unique_ptr<RecomputedUnits> recomputed_units_;
   bool is_over_ = true;
 
-  std::vector<std::pair<torch::Tensor, torch::Tensor>> tensors_;    // each with a copy
+  TensorCopies tensors_;
   std::vector<std::pair<torch::Tensor, torch::Tensor>> gradients_;  // one per parameter, perhaps undefined
   std::optional<EvalGuard> modes_;
   RandomState random_;

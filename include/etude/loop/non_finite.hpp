@@ -12,6 +12,7 @@
 
 #include "etude/base/function_ref.hpp"
 #include "etude/data/batch.hpp"
+#include "etude/libtorch/tensor_copies.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/snapshot.hpp"
 
@@ -64,7 +65,6 @@ class NonFiniteUpdates {
   void copy_state();
   std::string diagnose(const std::vector<Batch>& group, ComputeLoss compute_loss);
   std::string restore();
-  void put_buffers_back() const;
   [[noreturn]] void stop(const std::string& reason);
 
   TrainerCore& core_;
@@ -73,7 +73,7 @@ class NonFiniteUpdates {
   bool may_copy_ = true;  // before the first update of a step
   int diagnoses_ = 0;
   std::vector<std::pair<at::Generator, at::Generator>> generators_;  // each with a copy, as the group began
-  std::vector<std::pair<torch::Tensor, torch::Tensor>> buffers_;     // of the model, each with its copy
+  TensorCopies buffers_;                                             // of the model, as the group began
   bool knows_buffers_ = false;
   std::unique_ptr<TrainingSnapshot> good_;
   std::int64_t step_of_good_ = 0;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "etude/libtorch/tensor_copies.hpp"
 #include "etude/model/model.hpp"
 
 namespace etude::inline v0 {
@@ -50,7 +51,7 @@ class AveragedWeights {
     friend class AveragedWeights;
     explicit Swap(const AveragedWeights& weights);
 
-    std::vector<std::pair<torch::Tensor, torch::Tensor>> own_;  // each with a copy of its values
+    TensorCopies own_;
   };
 
   /// Puts the averages into the model until the guard is destroyed.
