@@ -223,9 +223,7 @@ class TrainerBase {
 
   /// Lists each handled event with its callbacks in order, and marks those that may change it.
   std::string describe() const { return etude::describe(event_handlers()); }
-  std::vector<EventHandlers> event_handlers() const {
-    return etude::event_handlers(handler_, typename Composed::known_events{});
-  }
+  std::vector<EventHandlers> event_handlers() const { return events_.event_handlers(); }
 
   const TrainingArguments& args() const { return core().args; }
   const TrainerState& state() const { return core().state; }
@@ -348,10 +346,18 @@ class TrainerBase {
   TrainerCore& core() { return events_.core(); }
   const TrainerCore& core() const { return events_.core(); }
 
+  /// Whether the trainer itself may have handlers.
+  static consteval bool has_handlers() {
+    if constexpr (std::same_as<Derived, Trainer<List...>>)
+      return false;
+    else
+      return detail::has_name_on<Derived>() || std::is_final_v<Derived>;
+  }
+
   /// Whether the trainer itself handles `Event`.
   template <class Event>
   static consteval bool handles_itself() {
-    if constexpr (detail::has_name_on<Derived>()) {
+    if constexpr (has_handlers()) {
       static_assert(detail::check_event<Event, Derived>());
       return Handles<Derived, Event>;
     } else {
@@ -387,18 +393,28 @@ class TrainerBase {
   }
 
   static consteval const detail::Handling* own_handling() {
-    if constexpr (detail::has_name_on<Derived>())
+    if constexpr (has_handlers())
       return detail::handlings_of<Derived>(Vocabulary{});
     else
       return nullptr;
   }
 
+  /// The handlers of all events, if there are others than the loop's.
+  static consteval auto handlers_of_own_events() -> std::vector<EventHandlers> (*)(TrainerRef) {
+    using Known = typename Composed::known_events;
+    if constexpr (std::same_as<Known, Vocabulary>)
+      return nullptr;
+    else
+      return [](TrainerRef trainer) {
+        return etude::event_handlers(trainer.as<TrainerBase>().handler_, Known{});
+      };
+  }
+
   /// With the methods of `Whose`: of the derived class, and in the destructor of this one.
   template <class Whose>
-  static constexpr TrainerTable table{
-      detail::EventTables::make<TrainerBase>(Vocabulary{}), detail::methods_of<TrainerBase, Whose>(),
-      short_type_name<Derived>(), own_handling(),
-      [](TrainerRef trainer) { return trainer.as<TrainerBase>().event_handlers(); }};
+  static constexpr TrainerTable table{detail::EventTables::make<TrainerBase>(Vocabulary{}),
+                                      detail::methods_of<TrainerBase, Whose>(), short_type_name<Derived>(),
+                                      own_handling(), handlers_of_own_events()};
 
   static consteval std::optional<ShardStage> shard_stage() {
     if constexpr (requires { Processes::stage; })

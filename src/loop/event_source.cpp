@@ -67,7 +67,10 @@ void EventSource::connect(TrainerRef trainer, const TrainerTable& table) {
   table_ = &table;
 }
 
-void EventSource::add(const detail::ListedCallback& callback) { callbacks_.push_back(callback); }
+void EventSource::add(const detail::ListedCallback& callback) {
+  callbacks_.push_back(callback);
+  if (callback.handling.runtime_callbacks) runtime_ = callback.handling.runtime_callbacks;
+}
 
 void EventSource::add(CallbackState state) { states_.push_back(std::move(state)); }
 
@@ -109,11 +112,18 @@ void EventSource::check_trackers() const {
   if (!core_.args.report_to.empty()) check_report_to(core_.args, callback_names());
 }
 
+std::vector<EventHandlers> EventSource::event_handlers() const {
+  if (table_->event_handlers) return table_->event_handlers(*trainer_);
+  std::vector<detail::CallbackHandling> rows;
+  for (const auto& each : callbacks_) rows.push_back(each.handling);
+  return detail::in_words(detail::handled_events(detail::known_events(Vocabulary{}), rows));
+}
+
 std::vector<detail::HandledEvent> EventSource::handlers_of(const std::vector<std::string_view>& names) const {
-  std::vector<detail::CallbackHandling> callbacks;
-  if (table_->own_handling) callbacks.push_back({table_->name, table_->own_handling});
-  for (const auto& each : callbacks_) callbacks.push_back(each.handling);
-  const auto all = detail::handled_events(detail::known_events(Vocabulary{}), callbacks);
+  std::vector<detail::CallbackHandling> rows;
+  if (table_->own_handling) rows.push_back({table_->name, table_->own_handling});
+  for (const auto& each : callbacks_) rows.push_back(each.handling);
+  const auto all = detail::handled_events(detail::known_events(Vocabulary{}), rows);
   std::vector<detail::HandledEvent> result;
   for (const auto& name : names)
     std::ranges::copy_if(all, std::back_inserter(result),

@@ -38,7 +38,7 @@ struct EventSlot {
   void (*raise)(TrainerRef, Event&) = nullptr;
   /// Calls each handler even if some throw, and `on_error` inside the catch block of each exception.
   void (*raise_to_all)(TrainerRef, Event&, detail::OnError, detail::TracedCallbacks&) = nullptr;
-  /// Whether a handler may change the event.
+  /// Whether a handler may change the event, apart from callbacks added at run time.
   bool is_written = false;
 };
 

@@ -287,6 +287,12 @@ class RuntimeCallbacks {
   std::vector<std::pair<std::string, bool>> handlers() const {
     return handlers(detail::event_index<Event>());
   }
+  /// Whether one of them may change the event of that index.
+  bool writes(std::size_t event_index) const {
+    return event_index < state_->slots.size() &&
+           std::any_of(state_->slots[event_index].begin(), state_->slots[event_index].end(),
+                       [](const auto& slot) { return slot.writes && !slot.entry->removed; });
+  }
   std::vector<std::pair<std::string, bool>> handlers(std::size_t event_index) const {
     std::vector<std::pair<std::string, bool>> names;
     if (event_index < state_->slots.size())

@@ -118,7 +118,7 @@ class EventSource {
   /// The types of all callbacks, including run-time ones.
   std::vector<std::string_view> callback_names() const;
   /// See `AnyTrainer::event_handlers`.
-  std::vector<EventHandlers> event_handlers() const { return table_->event_handlers(*trainer_); }
+  std::vector<EventHandlers> event_handlers() const;
   /// The metrics that callbacks wait for.
   std::vector<detail::WatchedMetric> watched_metrics() const;
   /// Whether a callback, or the trainer's `log`, may add metrics to those of an evaluation.
@@ -135,7 +135,7 @@ class EventSource {
   /// Whether a handler may change `Event`.
   template <class Event>
   bool is_written() const {
-    return slot<Event>().is_written;
+    return slot<Event>().is_written || (runtime_ && runtime_->writes(detail::event_index<Event>()));
   }
 
   /// Raises an event of the loop, made of the context and `payload`, if anything handles it. Returns it with
@@ -269,6 +269,7 @@ class EventSource {
   std::optional<TrainerRef> trainer_;
   const TrainerTable* table_ = nullptr;
   std::vector<detail::ListedCallback> callbacks_;
+  const RuntimeCallbacks* runtime_ = nullptr;  // among the callbacks, if any
   std::vector<CallbackState> states_;
   std::vector<void (*)(EventSource&)> open_;
   std::exception_ptr reported_;

@@ -80,7 +80,7 @@ struct TrainerTable {
   std::string_view name;  ///< of the trainer's class
   /// How that class itself handles each event of the vocabulary; null if it handles none.
   const detail::Handling* own_handling;
-  /// See `AnyTrainer::event_handlers`.
+  /// See `AnyTrainer::event_handlers`; null if it knows no events but those of the vocabulary.
   std::vector<EventHandlers> (*event_handlers)(TrainerRef);
 };
 
