@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <etude/checkpoint/resume.hpp>
 #include <etude/checkpoint/resume_point.hpp>
 #include <etude/etude.hpp>
 #include <etude/io/folder.hpp>

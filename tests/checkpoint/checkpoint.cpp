@@ -16,6 +16,7 @@
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
 #include "etude/callbacks/early_stopping.hpp"
+#include "etude/checkpoint/resume.hpp"
 #include "etude/formats/safetensors.hpp"
 #include "etude/io/folder.hpp"
 #include "etude/io/manifest.hpp"
