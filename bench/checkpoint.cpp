@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <etude/checkpoint/resume.hpp>
 #include <etude/checkpoint/resume_point.hpp>
 #include <etude/etude.hpp>
 #include <etude/io/folder.hpp>
