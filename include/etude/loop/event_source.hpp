@@ -68,7 +68,7 @@ struct ListedCallback {
 };
 
 template <class Callback>
-ListedCallback listed(const Callback& callback) {
+ListedCallback listed_callback(const Callback& callback) {
   ListedCallback result{handling_of(callback, Vocabulary{}), &callback, nullptr, false};
   if constexpr (requires {
                   { callback.watched_metric() } -> std::same_as<std::string>;
@@ -104,7 +104,7 @@ class EventSource {
   /// Adds a callback of the trainer's list, which must not move.
   template <class Callback>
   void list(Callback& callback) {
-    add(detail::listed(callback));
+    add(detail::listed_callback(callback));
     if constexpr (detail::is_stateful<Callback>()) add(CallbackState(callback));
   }
 
