@@ -192,7 +192,7 @@ struct CountSteps {
   std::int64_t steps = 0;
 };
 
-/// What stands behind the event table of a trainer: its callbacks.
+/// The callbacks that an event table calls.
 template <std::size_t N>
 struct Owner {
   template <std::size_t... I>

@@ -101,10 +101,7 @@ class TrainerBase {
 
   /// Trains the model on `train_dataset` according to the arguments. A second call continues with the current
   /// weights and optimizer (with `model_init`, it starts from scratch).
-  TrainOutput train(const TrainOptions& options = {}) {
-    host_loop_.check_none("train()");
-    return detail::train(events_, options);
-  }
+  TrainOutput train(const TrainOptions& options = {}) { return detail::train(events_, host_loop_, options); }
 
   /// Begins a training in a loop of the program's own: `step` gives it batches, `finish` ends it. Its events,
   /// checkpoints and logs are those of `train()`, with one epoch that lasts until `finish` or until

@@ -185,7 +185,7 @@ class EvaluationLoop {
   EvaluationResult go_over(const DataLoader& loader, Keep keep);
   /// Counts the items of a batch for its loss, and returns its divisor, if it is known.
   std::optional<LossDivisor> count(const Batch& batch);
-  /// What the loss of a batch is a mean over: by default, its examples.
+  /// The number that the loss of a batch is divided by: by default, that of its examples.
   LossDivisor items_of(const PredictionStepOutput& output, const Batch& batch,
                        const std::optional<LossDivisor>& divisor) const;
   PredictionStepOutput prediction_step(const Batch& batch);
@@ -371,14 +371,15 @@ Metrics evaluate_all(EventSource& events, const EvalDatasets& datasets, const st
     EvaluationLoop(events, datasets.named() ? prefix + "_" + name : prefix, ignore_keys)
         .run<EvaluateBegin, EvaluateEnd>(dataset, kept(core), [&](Metrics& metrics) {
           share_logs(metrics);
-          if (auto event = events.raise<Evaluate>(metrics, core.is_intermediate()))
+          if (auto event = events.raise<Evaluate>(std::move(metrics), core.is_intermediate()))
             metrics = std::move(event->metrics);
           share_logs(metrics);  // what its handlers have logged
           metrics = core.ranks.first(metrics);
           events.trainer().log(metrics);
           all.update(metrics);
         });
-  if (auto event = events.raise<EvaluateAll>(all, core.is_intermediate())) all = std::move(event->metrics);
+  if (auto event = events.raise<EvaluateAll>(std::move(all), core.is_intermediate()))
+    all = std::move(event->metrics);
   return all;
 }
 

@@ -28,8 +28,8 @@ struct EvaluationResult {
   Metrics metrics;
 };
 
-/// What each of several processes goes over: everything, its part of every batch, or its part of the data,
-/// which is divided already.
+/// The data that each of several processes goes over: everything, its part of every batch, or its part of the
+/// data, which is divided already.
 enum class EvaluationParts { none, of_batches, of_data };
 
 /// Accumulates the batches of an evaluation.

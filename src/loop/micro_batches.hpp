@@ -55,8 +55,6 @@ class MicroBatches {
   std::size_t size() const { return batches_.size(); }
   bool empty() const { return batches_.empty(); }
   Batch& operator[](std::size_t i) { return batches_[i]; }
-  auto begin() { return batches_.begin(); }
-  auto end() { return batches_.end(); }
   const std::vector<Batch>& all() const { return batches_; }
   void clear() { batches_.clear(); }
 

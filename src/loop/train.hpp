@@ -103,7 +103,7 @@ class TrainLoop {
   /// An update has been made.
   void end_step();
 
-  /// An update was left out: so it is of the plan, which had one for each group of batches.
+  /// Leaves a skipped update out of the plan, which had one for each group of batches.
   void skip_step();
 
   /// The updates that the plan had before they were skipped.

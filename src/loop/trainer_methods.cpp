@@ -50,9 +50,10 @@ void initialise(EventSource& events, TrainerOptions options, const TrainerTraits
   });
 }
 
-TrainOutput train(EventSource& events, const TrainOptions& options) {
+TrainOutput train(EventSource& events, const HostLoop& host_loop, const TrainOptions& options) {
   auto& core = events.core();
   const Calls::Scope call(core.calls, Calls::train);
+  host_loop.check_none("train()");
   const PhaseClock::Run run(core.phase_clock, core.args, core.options.files(), core.device.is_cpu());
   core.prepare_machine();
   if (!core.options.train_dataset) throw ArgumentError("train_dataset is not set: train() needs it");
@@ -138,7 +139,7 @@ void log(EventSource& events, Metrics& logs) {
   const Calls::Scope call(core.calls, Calls::log);
   core.complete_logs(logs);
   const auto line = core.log_history.add(logs);  // A handler may call log() itself.
-  if (auto event = events.raise<Log>(logs)) logs = std::move(event->logs);
+  if (auto event = events.raise<Log>(std::move(logs))) logs = std::move(event->logs);
   core.log_history.set(line, logs);
 }
 

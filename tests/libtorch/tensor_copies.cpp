@@ -21,7 +21,7 @@ TEST_CASE("copies bring back values, shapes and types, in the same tensor") {
   CHECK(weight.equal(torch::ones({2})));
   CHECK(weight.data_ptr() == data);
   CHECK(count.equal(torch::zeros({}, torch::kLong)));
-  // What happens to a restored tensor doesn't reach its copy.
+  // A change to a restored tensor doesn't change its copy.
   torch::Tensor(count).fill_(7);
   copies.restore();
   CHECK(count.item<std::int64_t>() == 0);

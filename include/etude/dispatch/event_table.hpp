@@ -1,7 +1,6 @@
 #pragma once
 
 #include <concepts>
-#include <string_view>
 
 #include "etude/base/function_ref.hpp"
 #include "etude/callback.hpp"

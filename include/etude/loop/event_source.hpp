@@ -98,7 +98,8 @@ class EventSource {
   EventSource& operator=(const EventSource&) = delete;
   ~EventSource();
 
-  /// Called once, by the trainer, which owns this and the callbacks that it lists afterwards.
+  /// Called by the trainer, which owns this and the callbacks that it lists afterwards; and again, with
+  /// another table, by its destructor, when a derived part is gone.
   void connect(TrainerRef trainer, const TrainerTable& table);
 
   /// Adds a callback of the trainer's list, which must not move.

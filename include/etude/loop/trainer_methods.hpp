@@ -11,16 +11,17 @@
 #include "etude/data/batch.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/event_source.hpp"
+#include "etude/loop/host_loop.hpp"
 #include "etude/metrics/metrics.hpp"
 #include "etude/metrics/sample.hpp"
 #include "etude/parallel/communicator.hpp"
 #include "etude/parallel/shards.hpp"
 #include "etude/trainer_options.hpp"
 
-/// What the methods of `TrainerBase` do.
+/// The default methods of a trainer.
 namespace etude::inline v0::detail {
 
-/// What the type of a trainer says about it.
+/// The properties of a trainer that its type decides.
 struct TrainerTraits {
   Overrides overrides;
   bool is_quiet;                          ///< see `Quiet`
@@ -31,7 +32,8 @@ struct TrainerTraits {
 /// Makes the model, and raises `InitEnd`.
 void initialise(EventSource& events, TrainerOptions options, const TrainerTraits& traits);
 
-TrainOutput train(EventSource& events, const TrainOptions& options);
+/// Throws Error while a training of `host_loop` is under way.
+TrainOutput train(EventSource& events, const HostLoop& host_loop, const TrainOptions& options);
 Metrics evaluate(EventSource& events, const EvaluateOptions& options);
 PredictionOutput predict(EventSource& events, const Dataset& dataset, const PredictOptions& options);
 
