@@ -18,6 +18,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <random>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -30,17 +31,21 @@
 
 namespace toy {
 
-/// A TCP port that nobody listens at.
+/// A TCP port that nobody listens at. It lies below those that systems give to outgoing connections, one of
+/// which could take it before a rank listens.
 inline std::int64_t free_port() {
-  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  ::bind(socket, reinterpret_cast<sockaddr*>(&address), sizeof address);
-  socklen_t size = sizeof address;
-  ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size);
-  ::close(socket);
-  return ntohs(address.sin_port);
+  std::random_device random;
+  for (;;) {
+    const auto port = std::uniform_int_distribution<std::uint16_t>(10000, 32000)(random);
+    const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+    REQUIRE(socket >= 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    const bool is_free = ::bind(socket, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+    ::close(socket);
+    if (is_free) return port;
+  }
 }
 
 using Met = std::unique_ptr<etude::Communicator>;
