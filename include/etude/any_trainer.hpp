@@ -16,6 +16,7 @@
 namespace etude::inline v0 {
 
 class EventSource;
+class TrainingDryRun;
 
 /// A type-erased trainer, through which a callback can call the trainer that raised its event.
 class AnyTrainer {
@@ -66,6 +67,8 @@ class AnyTrainer {
   Communicator& communicator();
 
  private:
+  friend TrainingDryRun;
+
   EventSource& events_;
 };
 

@@ -4,9 +4,8 @@
 
 namespace etude::inline v0 {
 
-void TensorCopies::refresh() {
-  const torch::NoGradGuard no_grad;
-  for (auto& [tensor, copy] : copies_) copy.copy_(tensor);
+torch::Tensor copy_on_host(const torch::Tensor& tensor) {
+  return tensor.detach().to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true);
 }
 
 void TensorCopies::restore() const {
@@ -15,7 +14,7 @@ void TensorCopies::restore() const {
     if (tensor.sizes() == copy.sizes() && tensor.scalar_type() == copy.scalar_type())
       torch::Tensor(tensor).copy_(copy);
     else
-      tensor.set_data(copy.clone());
+      tensor.set_data(copy.to(tensor.device(), /*non_blocking=*/false, /*copy=*/true));
 }
 
 }  // namespace etude::inline v0

@@ -7,8 +7,6 @@
 #include <optional>
 #include <utility>
 
-#include "etude/libtorch/random_state.hpp"
-
 namespace etude::inline v0 {
 
 void AccumulationGroup::begin(std::int64_t size) {
@@ -45,19 +43,6 @@ torch::Tensor AccumulationGroup::share_of(torch::Tensor loss, const Tensors& out
   if (size_ > 1) loss = loss / size_;
   if (const double part = batch_share_ * part_share_; part < 1) loss = loss * part;
   return loss;
-}
-
-void AccumulationGroup::remember_begin(const Model& model, const StatefulGenerators& generators) {
-  random_state_ = random_state(generators);
-  buffers_.clear();
-  for (const auto& [name, buffer] : model.named_buffers()) buffers_.add(buffer);
-}
-
-void AccumulationGroup::return_to_begin(const StatefulGenerators& generators) {
-  load_random_state(random_state_, generators);
-  buffers_.restore();
-  part_share_ = 1;
-  losses_.clear();
 }
 
 std::optional<double> AccumulationGroup::num_items() const {

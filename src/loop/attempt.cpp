@@ -22,9 +22,4 @@ void Attempt::keep(GradientsResult result, std::string reason) {
   error_ = std::current_exception();
 }
 
-AttemptLogs::~AttemptLogs() {
-  before_.merge(std::exchange(core_.pending_logs, {}));
-  core_.pending_logs = std::move(before_);
-}
-
 }  // namespace etude::inline v0

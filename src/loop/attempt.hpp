@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "etude/loop/core.hpp"
-#include "etude/metrics/pending_logs.hpp"
 #include "etude/parallel/gradient_reducer.hpp"
 #include "etude/trainer_control.hpp"
 
@@ -55,20 +54,6 @@ class Attempt {
   GradientsResult result_ = GradientsResult::complete;
   std::string reason_;
   std::exception_ptr error_;
-};
-
-/// Holds back what callbacks log during an attempt, until it is known whether the attempt counts.
-class AttemptLogs {
- public:
-  explicit AttemptLogs(TrainerCore& core) : core_(core), before_(std::exchange(core.pending_logs, {})) {}
-  AttemptLogs(const AttemptLogs&) = delete;
-  AttemptLogs& operator=(const AttemptLogs&) = delete;
-  ~AttemptLogs();
-  void drop() { core_.pending_logs = {}; }
-
- private:
-  TrainerCore& core_;
-  PendingLogs before_;
 };
 
 }  // namespace etude::inline v0

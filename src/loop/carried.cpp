@@ -17,6 +17,7 @@
 #include "etude/base/message.hpp"
 #include "etude/formats/mapped_tensor.hpp"
 #include "etude/loop/core.hpp"
+#include "etude/loop/snapshot.hpp"
 #include "etude/model/carried_state.hpp"
 #include "etude/model/units.hpp"
 
@@ -84,8 +85,8 @@ StateDict carried_state_of_all(const TrainerCore& core) {
   if (core.carried.empty()) return {};
   auto all = carried_state_of_others(core);
   for (const auto& [name, tensor] : core.carried.tensors()) all.emplace_back(name, tensor);
-  if (core.progress.position.micro_batches > 0 && core.group.carried_at_begin())
-    for (const auto& [name, tensor] : *core.group.carried_at_begin())
+  if (core.progress.position.micro_batches > 0 && core.group_begin)
+    for (const auto& [name, tensor] : core.group_begin->get<part::Carried>().tensors())
       all.emplace_back("group." + name, tensor);
   return all;
 }

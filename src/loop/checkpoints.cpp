@@ -35,16 +35,6 @@
 
 namespace etude::inline v0 {
 
-struct TrainingCheckpoints::SafePoint::State {
-  TrainerControl control;
-  std::size_t log_lines;
-  PendingLogs pending_logs;
-  nlohmann::ordered_json callbacks;
-  RandomState random;
-  TensorCopies buffers;  ///< the model's
-  CarriedTensors carried;
-};
-
 namespace detail {
 
 /// Loads a part of a checkpoint; if it doesn't fit, the error names the checkpoint and the remedies.
@@ -62,8 +52,7 @@ void fitting(const std::filesystem::path& checkpoint, std::string_view what, Par
 
 }  // namespace detail
 
-TrainingCheckpoints::TrainingCheckpoints(EventSource& events)
-    : events_(events), core_(events.core()), after_begin_(safe_point_of({})) {}
+TrainingCheckpoints::TrainingCheckpoints(EventSource& events) : events_(events), core_(events.core()) {}
 
 TrainingCheckpoints::~TrainingCheckpoints() {
   events_.attempt([&] { core_.checkpoint_writer.wait(); });
@@ -281,14 +270,14 @@ void TrainingCheckpoints::load_dataset_state(std::vector<std::string>& problems)
 }
 
 void TrainingCheckpoints::begun() {
-  after_begin_ = safe_point();
+  after_begin_.emplace(events_);
   if (point_->random.empty())
     message(core_.args, LogLevel::warning,
             "resuming {}: the state of the generators is missing: random numbers will differ",
             path().string());
   else
     load_random(point_->random);
-  if (hears_again(core_.progress)) model_after_begin_ = std::make_unique<TrainingSnapshot>(core_);
+  if (hears_again(core_.progress)) model_after_begin_.emplace(events_);
   if (!core_.progress.phase.epoch_is_open()) announce_again();
 }
 
@@ -304,12 +293,9 @@ void TrainingCheckpoints::put_back_model() {
 void TrainingCheckpoints::put_back() {
   put_back_model();
   model_after_begin_.reset();
-  StateReport ignored;
-  const auto& begin = *after_begin_.state_;
-  load_states(begin.callbacks, events_.states(), ignored);
-  const auto now = std::exchange(core_.control, begin.control);
+  const auto now = core_.control;
+  after_begin_->restore();
   if (now.should_training_stop) core_.control.request_stop(now.stop_reason);
-  core_.pending_logs = begin.pending_logs;
   if (!point_->random.empty()) load_random(point_->random);
   detail::load_carried(core_, point_->carried);
   if (core_.progress.position.micro_batches == 0) announce_again();
@@ -352,42 +338,13 @@ void TrainingCheckpoints::report(const std::filesystem::path& checkpoint) {
   if (core_.ranks.is_first()) core_.options.push.function()(checkpoint);
 }
 
-TrainingCheckpoints::SafePoint::State TrainingCheckpoints::state_now() {
-  return {core_.control,
-          core_.state.log_history.size(),
-          core_.pending_logs,
-          save_states(events_.states()),
-          core_.options.generators.empty() ? RandomState() : random_state(core_.options.generators),
-          {},
-          core_.carried.tensors()};
-}
-
-TrainingCheckpoints::SafePoint TrainingCheckpoints::safe_point() { return safe_point_of(state_now()); }
-
-TrainingCheckpoints::SafePoint TrainingCheckpoints::group_safe_point() {
-  auto state = state_now();
-  state.random = core_.group.random_state_at_begin();
-  state.buffers = core_.group.buffers_at_begin();
-  if (const auto& carried = core_.group.carried_at_begin()) state.carried = *carried;
-  return safe_point_of(std::move(state));
-}
-
-TrainingCheckpoints::SafePoint TrainingCheckpoints::safe_point_of(SafePoint::State state) {
-  SafePoint point;
-  point.state_ = std::make_shared<const SafePoint::State>(std::move(state));
-  return point;
-}
-
 void TrainingCheckpoints::save_on_the_way_out(const char* reason, const SafePoint* point) {
   events_.attempt([&] { announce(); });
   if (!point && saved_ && saved_->first == core_.state.global_step && same_place(saved_->second)) return;
-  const auto callbacks = events_.states();
-  const auto now = save_states(callbacks);
-  if (point) go_back(*point->state_);
+  const SnapshotScope<part::Callbacks> now(events_);
+  if (point) go_back(*point);
   save(reason);
   announce();
-  StateReport ignored;
-  load_states(now, callbacks, ignored);
 }
 
 void TrainingCheckpoints::load_best() {
@@ -422,15 +379,9 @@ std::filesystem::path TrainingCheckpoints::load_best_weights() {
   return best;
 }
 
-void TrainingCheckpoints::go_back(const SafePoint::State& point) {
-  StateReport ignored;
-  core_.control = point.control;
-  core_.log_history.drop_from(point.log_lines);
-  core_.pending_logs = point.pending_logs;
-  load_states(point.callbacks, events_.states(), ignored);
-  if (!point.random.empty()) load_random(point.random);
-  core_.carried.load(point.carried);
-  point.buffers.restore();
+void TrainingCheckpoints::go_back(const SafePoint& point) {
+  point.restore();
+  if (core_.group_begin) core_.group_begin->restore<part::Buffers>();
   core_.progress.position.micro_batches = 0;
   core_.group.forget_losses();
   core_.optimizers.zero_grad();

@@ -17,20 +17,16 @@
 
 namespace etude::inline v0 {
 
+/// A state that an interruption may return to: the beginning of something unfinished.
+using SafePoint = Snapshot<part::Control, part::LogHistoryLines, part::Logs, part::Callbacks,
+                           part::Generators, part::Carried>;
+
 /// Handles the checkpoints of one `train()`: resumes from one, and writes others.
 ///
 /// A resumed training raises `TrainBegin` and, within an epoch, `EpochBegin` again, for callbacks that set
 /// something up there; then everything that is saved is restored to the moment of the checkpoint.
 class TrainingCheckpoints {
  public:
-  /// A state that an interruption may return to: the beginning of something unfinished.
-  class SafePoint {
-   private:
-    friend class TrainingCheckpoints;
-    struct State;
-    std::shared_ptr<const State> state_;
-  };
-
   explicit TrainingCheckpoints(EventSource& events);
   TrainingCheckpoints(const TrainingCheckpoints&) = delete;
   TrainingCheckpoints& operator=(const TrainingCheckpoints&) = delete;
@@ -76,12 +72,6 @@ class TrainingCheckpoints {
   /// Waits for the checkpoint that is being written, and announces it.
   void announce();
 
-  /// For the beginning of an evaluation, which doesn't change the model or the generators.
-  SafePoint safe_point();
-
-  /// For the beginning of an accumulation group, whose forward passes do.
-  SafePoint group_safe_point();
-
   /// Writes a checkpoint when a training ends early, of `point` or, without one, of this moment, unless it is
   /// already written. The callbacks' state is saved as it is now.
   void save_on_the_way_out(const char* reason, const SafePoint* point);
@@ -96,10 +86,9 @@ class TrainingCheckpoints {
   /// Keeps of the generators' states those of this process.
   void take_own_random();
   std::filesystem::path load_best_weights();
-  SafePoint::State state_now();
-  static SafePoint safe_point_of(SafePoint::State state);
   void report(const std::filesystem::path& checkpoint);
-  void go_back(const SafePoint::State& point);
+  /// Returns to the beginning of unfinished work.
+  void go_back(const SafePoint& point);
   /// The run may have been killed before all callbacks heard of the checkpoint that it resumes from.
   void announce_again();
   void load_dataset_state(std::vector<std::string>& problems);
@@ -112,8 +101,8 @@ class TrainingCheckpoints {
   EventSource& events_;
   TrainerCore& core_;
   std::unique_ptr<ResumePoint> point_;
-  SafePoint after_begin_;
-  std::unique_ptr<TrainingSnapshot> model_after_begin_;
+  std::optional<Snapshot<part::Callbacks, part::Control, part::Logs>> after_begin_;
+  std::optional<TrainedState> model_after_begin_;
   std::optional<std::pair<std::int64_t, TrainingProgress>> saved_;
 };
 

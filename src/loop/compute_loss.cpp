@@ -201,16 +201,12 @@ LossOutput outputs_without_labels(TrainerCore& core, const Batch& batch) {
   // A prediction needs no loss, and what has no dimensions there may be an output for a single example.
   const auto is_scalar = [](const torch::Tensor& output) { return output.dim() == 0; };
   const bool are_predictions =
-      core.predicting &&
+      core.is_predicting() &&
       (outputs.size() == 1 || (batch.size == 1 && std::ranges::all_of(outputs, is_scalar)));
   if (!loss && outputs.names().empty() && is_models_own && !are_predictions) loss = &outputs[0];
   if (!is_models_own || !loss || !loss->defined() || loss->dim() > 0) return {{}, std::move(outputs)};
   return own_loss(outputs);
 }
-
-LossParts::LossParts(TrainerCore& core) : core_(core), outside_(std::exchange(core.loss_parts, &values_)) {}
-
-LossParts::~LossParts() { core_.loss_parts = outside_; }
 
 LossOutput LossParts::added_to(LossOutput computed) const {
   if (values_.empty()) return computed;

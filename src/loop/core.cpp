@@ -41,6 +41,7 @@
 #include "etude/loop/calls.hpp"
 #include "etude/loop/fetching.hpp"
 #include "etude/loop/options.hpp"
+#include "etude/loop/snapshot.hpp"
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/model/loss.hpp"
 #include "etude/model/loss_divisor.hpp"
@@ -513,6 +514,10 @@ void TrainerCore::log(std::string_view name, const torch::Tensor& value) {
     pending_logs.add(name, value);
 }
 
+void TrainerCore::return_carried() const {
+  if (group_begin) group_begin->restore<part::Carried>();
+}
+
 void TrainerCore::begin_training() {
   ranks.begin_training();
   state = {};
@@ -525,7 +530,7 @@ void TrainerCore::begin_training() {
     progress.shuffle_order = DataLoaderOptions().shuffle_order;  // that of a train() that resumes it
   log_window.begin_training();
   group.forget_losses();
-  group.set_carried_at_begin({});
+  group_begin.reset();
   token_counter.begin_training();
   updating = false;
 }
@@ -609,7 +614,7 @@ Context TrainerCore::context() {
           optimizers.current_scheduler(),
           optimizers,
           train_dataloader.get(),
-          eval_dataloader,
+          evaluation ? &evaluation->loader : nullptr,
           options.processing_class ? &options.processing_class : nullptr,
           pending_logs,
           *trainer};

@@ -16,16 +16,16 @@
 #include "etude/base/error.hpp"
 #include "etude/base/function_ref.hpp"
 #include "etude/base/interrupt.hpp"
+#include "etude/base/scoped_value.hpp"
 #include "etude/data/data_loader.hpp"
 #include "etude/libtorch/generators.hpp"
 #include "etude/libtorch/torch_error.hpp"
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/fetching.hpp"
 #include "etude/loop/same_data.hpp"
+#include "etude/loop/snapshot.hpp"
 #include "etude/loop/trainer_methods.hpp"
-#include "etude/metrics/pending_logs.hpp"
 #include "etude/metrics/speed.hpp"
-#include "etude/model/carried_state.hpp"
 #include "etude/model/loss_divisor.hpp"
 #include "etude/precision/cast_guard.hpp"
 #include "evaluation_tally.hpp"
@@ -45,33 +45,25 @@ PredictionStepOutput detached(const PredictionStepOutput& output) {
           output.labels.transform(detach), output.logs.transform(detach), output.counts_items};
 }
 
-/// Saves the parts of a training that an evaluation would disturb, and restores them: the current loader,
-/// pending logs, the update's item count, the state that the model carries, which begins with zeros, the
-/// generators, and the mode of every submodule. Gradients are disabled meanwhile.
+/// Puts aside what an evaluation would disturb: values that wait for the next log, the state that the model
+/// carries, which begins with zeros, the generators, and the modes of all submodules. Gradients are disabled
+/// meanwhile.
 class EvaluationScope {
  public:
-  EvaluationScope(TrainerCore& core, const DataLoader& loader, bool predicting);
+  EvaluationScope(EventSource& events, Evaluation& evaluation)
+      : of_training_(events),
+        random_(events.core().device),
+        modes_(events.core().model.eval_guard()),
+        evaluation_(events.core().evaluation, &evaluation) {
+    events.core().carried.reset();
+  }
 
  private:
-  /// A member of its own, so that it is restored even if a later member's constructor throws.
-  struct Aside {
-    Aside(TrainerCore& core_, const DataLoader& loader, bool is_prediction);
-    Aside(const Aside&) = delete;
-    Aside& operator=(const Aside&) = delete;
-    ~Aside();
-
-    TrainerCore& core;
-    const DataLoader* eval_dataloader;
-    PendingLogs pending_logs;
-    std::optional<double> num_items_in_batch;
-    CarriedTensors carried;
-    bool predicting;
-  };
-
-  Aside aside_;
+  SnapshotScope<part::Carried, part::LogsAside> of_training_;
   RandomStateGuard random_;
   EvalGuard modes_;
   torch::NoGradGuard no_grad_;
+  ScopedValue<Evaluation*> evaluation_;
 };
 
 /// With `eval_enable_grad`, finds out whether an evaluation adds to the gradients of the weights.
@@ -93,10 +85,10 @@ class EvaluationGradients {
 /// Casts the weights for an evaluation, if the arguments ask for it.
 class EvaluationPrecision {
  public:
-  explicit EvaluationPrecision(TrainerCore& core);
-  EvaluationPrecision(const EvaluationPrecision&) = delete;
-  EvaluationPrecision& operator=(const EvaluationPrecision&) = delete;
-  ~EvaluationPrecision() { core_.weights_are = before_; }
+  explicit EvaluationPrecision(TrainerCore& core)
+      : weights_are_(core.weights_are, type_of(core)), core_(core) {
+    if (core.args.bf16_full_eval || core.args.fp16_full_eval) weights_.emplace(core.model, *core.weights_are);
+  }
 
   /// A batch with inputs of the type of the weights.
   Batch fit(Batch batch) const {
@@ -104,39 +96,16 @@ class EvaluationPrecision {
   }
 
  private:
+  static std::optional<torch::ScalarType> type_of(const TrainerCore& core) {
+    return core.args.bf16_full_eval   ? torch::kBFloat16
+           : core.args.fp16_full_eval ? torch::kHalf
+                                      : core.weights_are;
+  }
+
+  ScopedValue<std::optional<torch::ScalarType>> weights_are_;
   TrainerCore& core_;
-  std::optional<torch::ScalarType> before_;
   std::optional<CastGuard> weights_;
 };
-
-EvaluationPrecision::EvaluationPrecision(TrainerCore& core) : core_(core), before_(core.weights_are) {
-  if (!core.args.bf16_full_eval && !core.args.fp16_full_eval) return;
-  const auto type = core.args.bf16_full_eval ? torch::kBFloat16 : torch::kHalf;
-  weights_.emplace(core.model, type);
-  core.weights_are = type;
-}
-
-EvaluationScope::EvaluationScope(TrainerCore& core, const DataLoader& loader, bool predicting)
-    : aside_(core, loader, predicting), random_(core.device), modes_(core.model.eval_guard()) {}
-
-EvaluationScope::Aside::Aside(TrainerCore& core_, const DataLoader& loader, bool is_prediction)
-    : core(core_),
-      eval_dataloader(std::exchange(core.eval_dataloader, &loader)),
-      pending_logs(std::exchange(core.pending_logs, {})),
-      num_items_in_batch(core.group.num_items()),
-      carried(core.carried.tensors()),
-      predicting(std::exchange(core.predicting, is_prediction)) {
-  core.carried.reset();
-}
-
-EvaluationScope::Aside::~Aside() {
-  core.eval_dataloader = eval_dataloader;
-  core.group.set_num_items(num_items_in_batch);
-  core.carried.load(carried);
-  core.predicting = predicting;
-  pending_logs.merge(std::move(core.pending_logs));
-  core.pending_logs = std::move(pending_logs);
-}
 
 void EvaluationGradients::check() const {
   if (versions() != before_)
@@ -206,7 +175,8 @@ EvaluationResult EvaluationLoop::run(const Dataset& dataset, Keep keep,
   check_same_data(core_, loader->options().name, loader->dataset());
   constexpr bool predicting = std::same_as<Begin, PredictBegin>;
   announce_loader(events_, *loader, predicting ? LoaderUse::predict : LoaderUse::evaluate);
-  const EvaluationScope scope(core_, *loader, predicting);
+  Evaluation evaluation{.loader = *loader, .is_prediction = predicting};
+  const EvaluationScope scope(events_, evaluation);
 
   events_.open<End>();
   if constexpr (std::same_as<Begin, EvaluateBegin>)
@@ -239,8 +209,8 @@ EvaluationResult EvaluationLoop::go_over(const DataLoader& loader, Keep keep) {
     return fetched(
         core_.args, [&] { return batches.next(); },
         [&] {
-          return fmt::format("the dataset of {} ({})", core_.predicting ? "a prediction" : "an evaluation",
-                             prefix_);
+          return fmt::format("the dataset of {} ({})",
+                             core_.is_predicting() ? "a prediction" : "an evaluation", prefix_);
         });
   };
   auto next = fetch();
@@ -279,7 +249,8 @@ EvaluationResult EvaluationLoop::go_over(const DataLoader& loader, Keep keep) {
     auto output = with_place([&] { return prediction_step(batch); },
                              [&] { return place_of(core_.model, "an evaluation (" + prefix_ + ")", batch); });
     tally.add_loss(output, items_of(output, batch, divisor));
-    if (keep != Keep::loss && output.labels.empty() && !core_.predicting) core_.missing_labels.warn(prefix_);
+    if (keep != Keep::loss && output.labels.empty() && !core_.is_predicting())
+      core_.missing_labels.warn(prefix_);
     events_.raise<PredictionStep>(batch, output.logits, output.loss);
     tally.add(batch, std::move(output), !next);
   }
@@ -295,14 +266,14 @@ EvaluationParts EvaluationLoop::parts_of(const DataLoader& loader) const {
 }
 
 std::optional<LossDivisor> EvaluationLoop::count(const Batch& batch) {
-  core_.group.set_num_items(core_.items_in(batch.labels));
+  core_.evaluation->num_items = core_.items_in(batch.labels);
   return core_.loss_divisor(batch.labels);
 }
 
 LossDivisor EvaluationLoop::items_of(const PredictionStepOutput& output, const Batch& batch,
                                      const std::optional<LossDivisor>& divisor) const {
   if (output.counts_items)
-    if (const auto counted = core_.group.num_items()) return LossDivisor(*counted);
+    if (const auto counted = core_.evaluation->num_items) return LossDivisor(*counted);
   return divisor.value_or(LossDivisor(static_cast<double>(batch.size)));
 }
 
@@ -316,7 +287,8 @@ Metrics EvaluationLoop::first_batch(const Dataset& dataset, Keep keep) {
   const auto start = std::chrono::steady_clock::now();
   const auto loader = loader_of(dataset);
   loader->limit_batches(1);
-  const EvaluationScope scope(core_, *loader, /*predicting=*/false);
+  Evaluation evaluation{.loader = *loader, .is_prediction = false};
+  const EvaluationScope scope(events_, evaluation);
   const EvaluationPrecision precision(core_);
   EvaluationTally tally(core_, keep, loader->examples());
   auto batches = loader->begin_epoch(0);
@@ -339,8 +311,10 @@ Keep kept(const TrainerCore& core) {
 }
 
 LossOutput computed_loss(EventSource& events, const Batch& batch) {
+  const auto& core = events.core();
+  const auto num_items = core.evaluation ? core.evaluation->num_items : core.items_in(batch.labels);
   try {
-    return detail::compute_loss_in_precision(events, batch, events.core().group.num_items());
+    return detail::compute_loss_in_precision(events, batch, num_items);
   } catch (const c10::Error& error) {
     explain_differentiation(error);
     throw;
@@ -407,7 +381,7 @@ PredictionOutput predict_all(EventSource& events, const Dataset& dataset, const 
 LossOutput outputs_of(EventSource& events, const Batch& batch) {
   auto& core = events.core();
   if (!batch.labels.empty()) return computed_loss(events, batch);
-  if (core.has_own_compute_loss() && !core.predicting && !core.missing_labels.loss_needs_them()) {
+  if (core.has_own_compute_loss() && !core.is_predicting() && !core.missing_labels.loss_needs_them()) {
     try {
       return computed_loss(events, batch);
     } catch (const NoTensorsError&) {

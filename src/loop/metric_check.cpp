@@ -8,55 +8,19 @@
 #include <exception>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "etude/base/error.hpp"
-#include "etude/libtorch/random_state.hpp"
-#include "etude/libtorch/tensor_copies.hpp"
 #include "etude/loop/core.hpp"
+#include "etude/loop/snapshot.hpp"
 #include "etude/metrics/best_model.hpp"
-#include "etude/metrics/eval_prediction.hpp"
 #include "etude/metrics/metrics.hpp"
-#include "etude/metrics/pending_logs.hpp"
 #include "etude/reflect/nearest.hpp"
 #include "evaluate.hpp"
 
 namespace etude::inline v0 {
 
 namespace {
-
-/// Restores what an evaluation that mustn't count may have changed: generators, the model's buffers, pending
-/// logs, and state that a `compute_metrics` holds by value.
-class DryRun {
- public:
-  explicit DryRun(TrainerCore& core);
-  DryRun(const DryRun&) = delete;
-  DryRun& operator=(const DryRun&) = delete;
-  ~DryRun();
-
- private:
-  TrainerCore& core_;
-  RandomState random_;
-  TensorCopies buffers_;  // of the model
-  PendingLogs pending_logs_;
-  ComputeMetrics compute_metrics_;
-};
-
-DryRun::DryRun(TrainerCore& core)
-    : core_(core),
-      random_(random_state(core.options.generators)),
-      pending_logs_(core.pending_logs),
-      compute_metrics_(core.options.compute_metrics) {
-  for (const auto& [name, buffer] : core.model.named_buffers()) buffers_.add(buffer);
-}
-
-DryRun::~DryRun() {
-  core_.options.compute_metrics = std::move(compute_metrics_);
-  core_.pending_logs = std::move(pending_logs_);
-  load_random_state(random_, core_.options.generators);
-  buffers_.restore();
-}
 
 /// Whether only an evaluation can show that the metric exists: one is planned, it isn't the loss, no previous
 /// evaluation has had it, and all datasets have an index.
@@ -94,7 +58,7 @@ void check_metric_names(EventSource& events) {
   if (!(best_is_unsure || std::ranges::any_of(watched, is_unsure)) || events.may_add_metrics()) return;
   Metrics found;
   try {
-    const DryRun dry_run(core);
+    const SnapshotScope<part::Buffers, part::Generators, part::Logs, part::MetricState> begin(events);
     found = evaluate_first_batches(events);
   } catch (const std::exception&) {
     return;  // One batch may be too few for a metric; the evaluation itself will report it.

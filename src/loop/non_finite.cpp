@@ -52,19 +52,6 @@ bool are_finite(const torch::Tensor& number, at::TensorList others) {
   return all.item<bool>();
 }
 
-/// The default generators from which a training on `device` draws.
-std::vector<at::Generator> generators_of(torch::Device device) {
-  std::vector<at::Generator> all{at::globalContext().defaultGenerator(torch::kCPU)};
-  if (!device.is_cpu()) all.push_back(at::globalContext().defaultGenerator(device));
-  return all;
-}
-
-/// A copy of a generator with its state, much faster than the state as a tensor.
-at::Generator copy_of_generator(at::Generator generator) {
-  const std::lock_guard lock(generator.mutex());
-  return generator.clone();
-}
-
 /// The examples in these rows of the `number`-th batch of a group, with their indices in train_dataset.
 std::string examples_of(const TrainerCore& core, std::size_t number, std::size_t of,
                         const std::vector<std::int64_t>& rows) {
@@ -92,14 +79,7 @@ std::string examples_of(const TrainerCore& core, std::size_t number, std::size_t
 
 }  // namespace detail
 
-void NonFiniteUpdates::begin_group() {
-  if (generators_.empty())
-    for (auto& generator : detail::generators_of(core_.device))
-      generators_.emplace_back(std::move(generator), at::Generator());
-  for (auto& [generator, copy] : generators_) copy = detail::copy_of_generator(generator);
-  if (std::exchange(knows_buffers_, true)) return buffers_.refresh();
-  for (const auto& [name, buffer] : core_.model.named_buffers()) buffers_.add(buffer);
-}
+void NonFiniteUpdates::begin_group() { group_begin_.emplace(events_); }
 
 bool NonFiniteUpdates::accepts(const torch::Tensor& grad_norm) {
   const auto losses = core_.ranks.several() ? at::TensorList() : at::TensorList(core_.group.losses());
@@ -113,10 +93,9 @@ bool NonFiniteUpdates::accepts(const torch::Tensor& grad_norm) {
 
 void NonFiniteUpdates::copy_state() {
   if (good_ && ++updates_since_good_ < updates_per_copy) return;
-  TensorCopies after;  // this batch's forward pass, which isn't part of the state to return to
-  for (const auto& [buffer, copy] : buffers_) after.add(buffer);
-  buffers_.restore();
-  good_ = std::make_unique<TrainingSnapshot>(core_);
+  const Snapshot<part::Buffers> after(events_);  // this batch's forward pass isn't part of the state
+  group_begin_->restore<part::Buffers>();
+  good_.emplace(events_);
   after.restore();
   step_of_good_ = core_.state.global_step;
   updates_since_good_ = 0;
@@ -133,7 +112,7 @@ void NonFiniteUpdates::reject(const std::vector<Batch>& group, std::optional<Com
   auto reason = norm_is_finite_ ? fmt::format("a loss of step {}{} isn't finite", step, of_optimizer)
                                 : fmt::format("the gradients of step {}{} aren't finite", step, of_optimizer);
   if (compute_loss && diagnoses_++ < most_diagnoses) reason += diagnose(group, *compute_loss);
-  buffers_.restore();
+  group_begin_->restore<part::Buffers>();
   if (core_.args.on_non_finite == OnNonFinite::stop) stop(reason);
   auto& in_a_row = core_.progress.rejected_in_a_row;
   // The last one isn't counted: a resumed training comes to it again.
@@ -152,13 +131,10 @@ void NonFiniteUpdates::reject(const std::vector<Batch>& group, std::optional<Com
 
 std::string NonFiniteUpdates::restore() {
   // The schedule doesn't go back.
-  std::vector<detail::LearningRates> rates;
-  for (const auto& each : core_.optimizers) rates.push_back(detail::learning_rates(*each.optimizer));
-  auto logs = std::exchange(core_.pending_logs, {});
+  std::vector<LearningRates> rates;
+  for (const auto& each : core_.optimizers) rates.emplace_back(*each.optimizer);
   good_->restore();
-  core_.pending_logs = std::move(logs);
-  auto now = rates.begin();
-  for (const auto& each : core_.optimizers) detail::set_learning_rates(*each.optimizer, *now++);
+  for (std::size_t i = 0; i < rates.size(); ++i) rates[i].restore(*core_.optimizers[i].optimizer);
   return fmt::format(", and the weights of step {} are restored", step_of_good_);
 }
 
@@ -169,11 +145,10 @@ void NonFiniteUpdates::stop(const std::string& reason) {
 
 std::string NonFiniteUpdates::diagnose(const std::vector<Batch>& group, ComputeLoss compute_loss) {
   if (core_.sharded_units) return "";  // Its forward passes are messages to the other processes.
-  const auto after = random_state(core_.options.generators);
+  const Snapshot<part::Generators> after(events_);
   std::string text;
   try {
-    buffers_.restore();
-    for (const auto& [generator, before] : generators_) set_generator_state(generator, before.get_state());
+    group_begin_->restore();
     for (std::size_t i = 0; i < group.size() && text.empty(); ++i) {
       std::int64_t first_row = 0;
       core_.group.in_parts(group[i],
@@ -199,7 +174,7 @@ std::string NonFiniteUpdates::diagnose(const std::vector<Batch>& group, ComputeL
   } catch (const std::exception&) {
     text = fmt::format("its batches can't be run again: {}", message_of(std::current_exception()));
   }
-  load_random_state(after, core_.options.generators);
+  after.restore();
   if (!core_.ranks.several()) return ": " + text;
   std::string all;
   const auto texts = core_.ranks.gather(text);
@@ -208,7 +183,7 @@ std::string NonFiniteUpdates::diagnose(const std::vector<Batch>& group, ComputeL
   return all;
 }
 
-NonFiniteUpdates::NonFiniteUpdates(TrainerCore& core) : core_(core) {}
+NonFiniteUpdates::NonFiniteUpdates(EventSource& events) : events_(events), core_(events.core()) {}
 
 NonFiniteUpdates::~NonFiniteUpdates() = default;
 

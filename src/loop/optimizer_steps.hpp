@@ -74,7 +74,7 @@ class OptimizerSteps {
   EventSource& events_;
   TrainerCore& core_;
   const MicroBatches& batches_;
-  NonFiniteUpdates non_finite_{core_};
+  NonFiniteUpdates non_finite_{events_};
   bool has_overflowed_ = false;
 };
 

@@ -1,6 +1,7 @@
 #include "requests.hpp"
 
 #include "etude/base/interrupt.hpp"
+#include "etude/base/scoped_value.hpp"
 #include "etude/metrics/best_model.hpp"
 #include "etude/trainer_control.hpp"
 
@@ -51,7 +52,7 @@ bool Requests::evaluate() {
   work_.begin_evaluation();
   core_.control.should_evaluate = false;
   const InterruptionScope evaluating(true);
-  const RaisedFlag due(core_.evaluation_is_due);
+  const ScopedValue due(core_.evaluation_is_due, true);
   const Metrics metrics = core_.ranks.first(events_.trainer().evaluate(EvaluateOptions{}));
   work_.end();
   phase().settle();

@@ -2,37 +2,25 @@
 
 #include <torch/types.h>
 
-#include <nlohmann/json.hpp>
-#include <string>
+#include <algorithm>
+#include <memory>
 #include <utility>
-#include <vector>
 
+#include "etude/base/message.hpp"
 #include "etude/checkpoint/resume.hpp"
-#include "etude/libtorch/random_state.hpp"
+#include "etude/data/batch_stream.hpp"
+#include "etude/dispatch/callback_state.hpp"
 #include "etude/loop/core.hpp"
-#include "etude/model/model.hpp"
-#include "etude/optim/optimizer.hpp"
+#include "etude/loop/event_source.hpp"
+#include "etude/parallel/sharded_units.hpp"
+#include "etude/parallel/shards.hpp"
 
 namespace etude::inline v0 {
-namespace detail {
 
 namespace {
 
-std::vector<NamedTensor> copies_of(const std::vector<NamedTensor>& tensors) {
-  std::vector<NamedTensor> copies;
-  for (const auto& [name, tensor] : tensors)
-    copies.emplace_back(
-        name, torch::empty_like(tensor, tensor.options().device(torch::kCPU)).copy_(tensor.detach()));
-  return copies;
-}
-
-std::vector<NamedTensor> weights_of(const TrainerCore& core) {
-  const ShardedUnits::Whole whole(core.sharded_units.get());
-  return copies_of(core.model.state_dict());
-}
-
 /// The options of an optimizer as they were when it was made.
-nlohmann::ordered_json as_made(Optimizer& optimizer) {
+nlohmann::ordered_json options_as_made(Optimizer& optimizer) {
   auto options = optimizer.options_state();
   for (auto& changed : options["changed"]) changed = nlohmann::ordered_json::object();
   return options;
@@ -40,50 +28,148 @@ nlohmann::ordered_json as_made(Optimizer& optimizer) {
 
 }  // namespace
 
-LearningRates learning_rates(Optimizer& optimizer) {
-  LearningRates rates;
-  for (const auto& group : optimizer.param_groups()) rates.emplace_back(group.lr, group.initial_lr);
-  return rates;
+LearningRates::LearningRates(Optimizer& optimizer) {
+  for (const auto& group : optimizer.param_groups()) rates_.emplace_back(group.lr, group.initial_lr);
 }
 
-void set_learning_rates(Optimizer& optimizer, const LearningRates& rates) {
-  for (std::size_t i = 0; i < rates.size(); ++i)
-    optimizer.set_learning_rates(i, rates[i].first, rates[i].second);
+void LearningRates::restore(Optimizer& optimizer) const {
+  for (std::size_t i = 0; i < rates_.size(); ++i)
+    optimizer.set_learning_rates(i, rates_[i].first, rates_[i].second);
 }
 
-}  // namespace detail
-
-TrainingSnapshot::TrainingSnapshot(TrainerCore& core)
-    : core_(core),
-      weights_(detail::weights_of(core)),
-      scaler_(core.scaler),
-      random_(random_state(core.options.generators)),
-      carried_(core.carried.tensors()) {
-  for (const auto& each : core.optimizers)
-    optimizers_[each.name] = {
-        detail::copies_of(gather_state(*each.optimizer, core.ranks.communicator(), /*everywhere=*/true)),
-        each.optimizer->options_state(), detail::learning_rates(*each.optimizer)};
-}
-
-void TrainingSnapshot::restore() const {
-  const ShardedUnits::Whole whole(core_.sharded_units.get());
-  core_.model.load_state_dict(weights_);
-  core_.optimizers.zero_grad();
-  for (const auto& each : core_.optimizers) {
-    auto& optimizer = *each.optimizer;
-    const auto then = optimizers_.find(each.name);
-    std::vector<std::string> none_are_new;
-    optimizer.load_options(then == optimizers_.end() ? detail::as_made(optimizer)
-                                                     : detail::without_spoilt_rates(then->second.options),
-                           none_are_new);
-    // A rate that isn't finite comes back as it was, for the next step to refuse it.
-    if (then != optimizers_.end()) detail::set_learning_rates(optimizer, then->second.rates);
-    optimizer.load_state(then == optimizers_.end() ? std::vector<NamedTensor>() : then->second.moments);
+void LearningRates::scale_to(double rate, Optimizer& optimizer) const {
+  double largest = 0;
+  for (const auto& [lr, initial_lr] : rates_) largest = std::max(largest, initial_lr);
+  for (std::size_t i = 0; i < rates_.size(); ++i) {
+    const double lr = largest > 0 ? rate * rates_[i].second / largest : rate;
+    optimizer.set_learning_rates(i, lr, lr);
   }
-  core_.scaler = scaler_;
-  load_random_state(random_, core_.options.generators);
-  core_.carried.load(carried_);
-  core_.pending_logs = {};
 }
+
+OptimizerCopy::OptimizerCopy(Optimizer& optimizer, Communicator& communicator)
+    : state_(gather_state(optimizer, communicator, /*everywhere=*/true)),
+      options_(optimizer.options_state()),
+      rates_(optimizer) {
+  for (auto& [name, tensor] : state_) tensor = copy_on_host(tensor);
+}
+
+void OptimizerCopy::restore(Optimizer& optimizer) const {
+  std::vector<std::string> none_differs;
+  optimizer.load_options(detail::without_spoilt_rates(options_), none_differs);
+  rates_.restore(optimizer);  // one that isn't finite comes back as it was, for the next step to refuse it
+  optimizer.load_state(state_);
+}
+
+namespace part {
+
+Weights::Weights(EventSource& events) {
+  const auto& core = events.core();
+  const ShardedUnits::Whole whole(core.sharded_units.get());
+  for (const auto& [name, tensor] : core.model.state_dict()) copies_.add_on_host(tensor);
+  if (const auto& loss = core.options.loss.module()) {
+    for (const auto& tensor : loss->parameters()) copies_.add_on_host(tensor);
+    for (const auto& tensor : loss->buffers()) copies_.add_on_host(tensor);
+  }
+}
+
+void Weights::restore(EventSource& events) const {
+  const ShardedUnits::Whole whole(events.core().sharded_units.get());
+  copies_.restore();
+}
+
+Buffers::Buffers(EventSource& events) {
+  for (const auto& [name, buffer] : events.core().model.named_buffers()) copies_.add(buffer);
+}
+
+Gradients::Gradients(EventSource& events) {
+  for (const auto& [name, parameter] : events.core().model.named_parameters()) {
+    const auto& gradient = parameter.grad();
+    gradients_.emplace_back(parameter, gradient.defined() ? gradient.clone() : torch::Tensor());
+  }
+}
+
+void Gradients::restore(EventSource&) const {
+  for (const auto& [parameter, gradient] : gradients_) parameter.mutable_grad() = gradient;
+}
+
+Optimizers::Optimizers(EventSource& events) : scaler_(events.core().scaler) {
+  auto& core = events.core();
+  for (const auto& each : core.optimizers)
+    copies_.emplace(each.name, OptimizerCopy(*each.optimizer, core.ranks.communicator()));
+}
+
+void Optimizers::restore(EventSource& events) const {
+  auto& core = events.core();
+  core.optimizers.zero_grad();
+  for (const auto& each : core.optimizers) {
+    if (const auto copy = copies_.find(each.name); copy != copies_.end()) {
+      copy->second.restore(*each.optimizer);
+      continue;
+    }
+    std::vector<std::string> none_differs;
+    each.optimizer->load_options(options_as_made(*each.optimizer), none_differs);
+    each.optimizer->load_state({});
+  }
+  core.scaler = scaler_;
+}
+
+Generators::Generators(EventSource& events) : state_(random_state(events.core().options.generators)) {}
+
+void Generators::restore(EventSource& events) const {
+  const auto& core = events.core();
+  for (const auto& problem : load_random_state(state_, core.options.generators))
+    message(core.args, LogLevel::warning, "{}", problem);
+}
+
+Carried::Carried(EventSource& events) : tensors_(events.core().carried.tensors()) {}
+
+void Carried::restore(EventSource& events) const { events.core().carried.load(tensors_); }
+
+DataPositions::DataPositions(EventSource& events) {
+  const auto& options = events.core().options;
+  if (const auto* sampler = dynamic_cast<StatefulSampler*>(options.train_sampler.get()))
+    sampler_ = sampler->state();
+  if (options.train_dataset && options.train_dataset.has_state()) dataset_ = options.train_dataset.state();
+}
+
+void DataPositions::restore(EventSource& events) const {
+  const auto& options = events.core().options;
+  if (sampler_) dynamic_cast<StatefulSampler&>(*options.train_sampler).load_state(*sampler_);
+  if (dataset_) options.train_dataset.load_state(*dataset_);
+}
+
+Control::Control(EventSource& events) : control_(events.core().control) {}
+
+void Control::restore(EventSource& events) const { events.core().control = control_; }
+
+Logs::Logs(EventSource& events) : logs_(events.core().pending_logs) {}
+
+void Logs::restore(EventSource& events) const { events.core().pending_logs = logs_; }
+
+LogsAside::LogsAside(EventSource& events) : logs_(std::exchange(events.core().pending_logs, {})) {}
+
+void LogsAside::restore(EventSource& events) const {
+  auto since = std::exchange(events.core().pending_logs, logs_);
+  events.core().pending_logs.merge(std::move(since));
+}
+
+LogHistoryLines::LogHistoryLines(EventSource& events) : lines_(events.core().state.log_history.size()) {}
+
+void LogHistoryLines::restore(EventSource& events) const { events.core().log_history.drop_from(lines_); }
+
+Callbacks::Callbacks(EventSource& events) : states_(save_states(events.states())) {}
+
+void Callbacks::restore(EventSource& events) const {
+  StateReport nothing_new;
+  load_states(states_, events.states(), nothing_new);
+}
+
+MetricState::MetricState(EventSource& events) : compute_metrics_(events.core().options.compute_metrics) {}
+
+void MetricState::restore(EventSource& events) const {
+  events.core().options.compute_metrics = compute_metrics_;
+}
+
+}  // namespace part
 
 }  // namespace etude::inline v0

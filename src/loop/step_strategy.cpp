@@ -39,14 +39,15 @@ class StepTogether final : public StepStrategy {
       if (std::exchange(first, false)) return sum(core_.group.losses());
       core_.optimizers.zero_grad();
       core_.return_carried();
-      AttemptLogs logs(core_);  // the parts of the loss are those of the first evaluation, as the loss is
+      // The parts of the loss are those of the first evaluation, as the loss is.
+      const SnapshotScope<part::LogsAside> logs(events_);
       std::vector<torch::Tensor> losses;
       for (std::size_t i = 0; i < batches_.size(); ++i) {
         batches_.enter(i);
         losses.push_back(loss_of(batches_[i]));
       }
       if (reducer_) reducer_->finish();
-      logs.drop();
+      core_.pending_logs = {};
       return sum(losses);
     };
   }

@@ -48,8 +48,8 @@ void TrainLoop::part(detail::FunctionRef<void()> run_part) {
       throw;
     }
     core_.ranks.leave(std::current_exception());
-    std::optional<TrainingCheckpoints::SafePoint> now;
-    events_.attempt([&] { now = checkpoints_.safe_point(); });
+    std::optional<SafePoint> now;
+    events_.attempt([&] { now.emplace(events_); });
     events_.report(std::current_exception());
     events_.attempt([&] { work_.save_after_exception(now); });
     end_early();
@@ -288,7 +288,7 @@ void TrainLoop::begin_steps() {
               : plan_.batches_per_epoch > 0 ? core_.padded(plan_.batches_per_epoch)
                                             : std::numeric_limits<double>::infinity();
   if (phase().epoch == EpochPhase::epoch_end) requests_.honour();
-  in_steps_.emplace(core_.in_steps);
+  in_steps_.emplace(core_.in_steps, true);
   if (phase().epoch == EpochPhase::step_end) requests_.honour();
   if (phase().epoch != EpochPhase::steps) phase().enter(EpochPhase::steps);
 }

@@ -8,6 +8,7 @@
 #include "checkpoints.hpp"
 #include "etude/base/function_ref.hpp"
 #include "etude/base/interrupt.hpp"
+#include "etude/base/scoped_value.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/event_source.hpp"
 #include "etude/loop/plan.hpp"
@@ -135,11 +136,11 @@ class TrainLoop {
   bool epoch_was_stopped_ = false;
   TrainingSummary summary_{events_};
   TrainingCheckpoints checkpoints_{events_};
-  WorkUnderWay work_{core_, checkpoints_};
+  WorkUnderWay work_{events_, checkpoints_};
   Update update_{events_, work_};
   Requests requests_{events_, checkpoints_, work_};
   std::size_t outside_ = 0;  // the depth of the events' scopes around the training
-  std::optional<RaisedFlag> in_steps_;
+  std::optional<ScopedValue<bool>> in_steps_;
   std::optional<SignalGuard> signals_;
   std::optional<detail::EndOfUnits> end_of_units_;
 };

@@ -21,8 +21,9 @@ namespace {
 /// Trains with the largest micro-batches that fit in memory.
 TrainOutput train_in_memory(EventSource& events, const TrainOptions& options) {
   auto& core = events.core();
-  const TrainingSnapshot before(core);
-  const auto callbacks_before = save_states(events.states());
+  const Snapshot<part::Weights, part::Optimizers, part::Generators, part::Carried, part::Logs,
+                 part::Callbacks>
+      before(events);
   for (;;) {
     try {
       return TrainLoop(events).run(options);
@@ -31,8 +32,6 @@ TrainOutput train_in_memory(EventSource& events, const TrainOptions& options) {
     }  // The exception, and any tensors it holds, are released only after its handler.
     core.shrink_batches();
     before.restore();
-    StateReport nothing_new;
-    load_states(callbacks_before, events.states(), nothing_new);
   }
 }
 
@@ -57,7 +56,7 @@ TrainOutput train(EventSource& events, const HostLoop& host_loop, const TrainOpt
   const PhaseClock::Run run(core.phase_clock, core.args, core.options.files(), core.device.is_cpu());
   core.prepare_machine();
   if (!core.options.train_dataset) throw ArgumentError("train_dataset is not set: train() needs it");
-  const RaisedFlag training(core.training);
+  const ScopedValue training(core.training, true);
   const RemoteControl::UnderWay under_way(core.remote);
   auto output = events.guarded([&] {
     return core.args.auto_find_batch_size ? train_in_memory(events, options) : TrainLoop(events).run(options);

@@ -15,6 +15,7 @@
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/several_optimizers.hpp"
 #include "etude/loop/sharded_parameters.hpp"
+#include "etude/loop/snapshot.hpp"
 #include "etude/optim/flat_parameters.hpp"
 
 namespace etude::inline v0 {
@@ -77,14 +78,15 @@ bool Update::add_gradients() {
 
 bool Update::run_parts_that_fit() {
   for (;;) {
-    AttemptLogs logs(core_);
+    const SnapshotScope<part::LogsAside> logs(events_);
     try {
       return run_micro_batches();
     } catch (...) {
       if (!core_.part_size.shrink(std::current_exception(), batches_.largest())) throw;
     }  // The exception and whatever it holds are released only after its handler.
-    logs.drop();
-    core_.group.return_to_begin(core_.options.generators);
+    core_.pending_logs = {};
+    core_.group_begin->restore();
+    core_.group.forget_losses();
     core_.progress.position.micro_batches = 0;
     core_.optimizers.zero_grad();
     events_.raise<StepRestarted>();
@@ -227,7 +229,7 @@ void Update::advance(const DataPosition& next, double epoch, bool has_stepped) {
   }
   if (keeps_loss_) loss_ = core_.group.loss();
   core_.group.forget_losses();
-  core_.group.set_carried_at_begin({});
+  core_.group_begin.reset();
   batches_.clear();
   core_.state.epoch = epoch;
   core_.state.num_input_tokens_seen += core_.group.tokens();

@@ -1,8 +1,10 @@
 #include "work_under_way.hpp"
 
+#include <memory>
 #include <optional>
 
 #include "etude/base/message.hpp"
+#include "etude/loop/snapshot.hpp"
 
 namespace etude::inline v0 {
 
@@ -18,12 +20,11 @@ void WorkUnderWay::enter_epoch() {
 
 void WorkUnderWay::begin_group() {
   if (remaining_ == Reentry::group) checkpoints_.load_group_begin();
-  if (!core_.carried.empty()) core_.group.set_carried_at_begin(core_.carried.tensors());
   const bool may_save = checkpoints_.may_save();
-  if (core_.args.auto_microbatching ||
+  if (core_.args.auto_microbatching || !core_.carried.empty() ||
       (may_save && (core_.accumulation.steps() > 1 || core_.args.save_on_exception)))
-    core_.group.remember_begin(core_.model, core_.options.generators);
-  if (may_save && core_.args.save_on_exception) begin_ = checkpoints_.group_safe_point();
+    core_.group_begin = std::make_unique<GroupBegin>(events_);
+  if (may_save && core_.args.save_on_exception) begin_.emplace(events_);
 }
 
 bool WorkUnderWay::enter_group() {
@@ -35,7 +36,7 @@ bool WorkUnderWay::enter_group() {
 
 void WorkUnderWay::forget_group() {
   begin_.reset();
-  core_.group.set_carried_at_begin({});
+  core_.group_begin.reset();
   if (!reenters_group()) return;
   checkpoints_.put_back();
   checkpoints_.load_group_begin();
@@ -43,17 +44,19 @@ void WorkUnderWay::forget_group() {
 }
 
 void WorkUnderWay::begin_evaluation() {
-  if (checkpoints_.may_save()) begin_ = checkpoints_.safe_point();
+  if (checkpoints_.may_save()) begin_.emplace(events_);
 }
 
 void WorkUnderWay::give_up() {
   core_.optimizers.zero_grad();
   core_.return_carried();
-  if (remaining_ != Reentry::group) core_.progress.position.micro_batches = 0;
   begin_.reset();
+  if (remaining_ == Reentry::group) return;
+  core_.group_begin.reset();
+  core_.progress.position.micro_batches = 0;
 }
 
-void WorkUnderWay::save_after_exception(const std::optional<TrainingCheckpoints::SafePoint>& now) {
+void WorkUnderWay::save_after_exception(const std::optional<SafePoint>& now) {
   if (!core_.args.save_on_exception || !core_.progress.phase.has_started() || !may_save()) return;
   if (core_.updating) {
     message(core_.args, LogLevel::warning,

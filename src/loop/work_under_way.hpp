@@ -5,6 +5,7 @@
 #include "checkpoints.hpp"
 #include "etude/base/interrupt.hpp"
 #include "etude/loop/core.hpp"
+#include "etude/loop/event_source.hpp"
 
 namespace etude::inline v0 {
 
@@ -13,8 +14,8 @@ namespace etude::inline v0 {
 class WorkUnderWay {
  public:
   /// Both must outlive this.
-  WorkUnderWay(TrainerCore& core, TrainingCheckpoints& checkpoints)
-      : core_(core), checkpoints_(checkpoints) {}
+  WorkUnderWay(EventSource& events, TrainingCheckpoints& checkpoints)
+      : events_(events), core_(events.core()), checkpoints_(checkpoints) {}
 
   /// Called after `TrainBegin`: a training that was resumed within an epoch has yet to begin it again.
   void begin_reentry();
@@ -43,7 +44,7 @@ class WorkUnderWay {
   void give_up();
 
   /// Writes a checkpoint of the beginning of the unfinished work or, without any, of `now`.
-  void save_after_exception(const std::optional<TrainingCheckpoints::SafePoint>& now);
+  void save_after_exception(const std::optional<SafePoint>& now);
   /// Writes a checkpoint, which has a group half done, and the beginning of an evaluation.
   void save_after(const Interrupted& interrupted);
 
@@ -57,9 +58,10 @@ class WorkUnderWay {
   /// checkpoint.
   bool may_save() const;
 
+  EventSource& events_;
   TrainerCore& core_;
   TrainingCheckpoints& checkpoints_;
-  std::optional<TrainingCheckpoints::SafePoint> begin_;
+  std::optional<SafePoint> begin_;
   Reentry remaining_ = Reentry::training;
 };
 

@@ -30,6 +30,7 @@
 #include "etude/libtorch/random_state.hpp"
 #include "etude/loop/carried.hpp"
 #include "etude/loop/core.hpp"
+#include "etude/loop/snapshot.hpp"
 #include "etude/reflect/json.hpp"
 
 namespace etude::inline v0 {
@@ -89,7 +90,8 @@ StateDict half_done(TrainerCore& core, StateDict& model) {
   }
   const auto& losses = core.group.losses();
   for (std::size_t i = 0; i < losses.size(); ++i) result.emplace_back(fmt::format("losses.{}", i), losses[i]);
-  const auto& buffers = core.group.buffers_at_begin();
+  if (!core.group_begin) return result;
+  const auto& buffers = core.group_begin->get<part::Buffers>().copies();
   for (auto& [name, tensor] : model) {
     const auto found = std::ranges::find_if(
         buffers, [&own = tensor](const auto& buffer) { return buffer.first.is_same(own); });
@@ -208,8 +210,9 @@ CheckpointContents checkpoint_contents(TrainerCore& core, const std::vector<Call
     if (auto carried = detail::carried_state_of_all(core); !carried.empty())
       contents.tensors[carried_state_file] = std::move(carried);
     if (core.progress.position.micro_batches > 0) {
-      for (const auto& [name, state] : core.group.random_state_at_begin())
-        random.emplace_back("group." + name, state);
+      if (core.group_begin)
+        for (const auto& [name, state] : core.group_begin->get<part::Generators>().state())
+          random.emplace_back("group." + name, state);
       contents.tensors[half_done_file] = detail::half_done(core, contents.model);
     }
     contents.texts["training_progress.json"] = to_json_text(core.current_progress());

@@ -8,15 +8,8 @@
 #include <vector>
 
 #include "etude/data/batch.hpp"
-#include "etude/model/model.hpp"
 
 namespace loop_accumulation_group_test {
-
-struct NormImpl : torch::nn::Module {
-  torch::Tensor forward(torch::Tensor x) { return norm->forward(x); }
-  torch::nn::BatchNorm1d norm = register_module("norm", torch::nn::BatchNorm1d(2));
-};
-TORCH_MODULE(Norm);
 
 etude::Batch batch_of(std::int64_t size) { return {torch::arange(size), {}, size}; }
 
@@ -61,16 +54,9 @@ TEST_CASE("losses of micro-batches and of their parts add up to the mean over th
   CHECK(group.share() == 0.5);
 }
 
-TEST_CASE("a group that begins again has neither losses nor a trace of its forward passes") {
-  Norm module;
-  const etude::Model model(module);
+TEST_CASE("a group that begins again has neither losses nor a part under way") {
   etude::AccumulationGroup group;
   group.begin(1);
-  group.remember_begin(model, {});
-  const auto mean = module->norm->running_mean.clone();
-  const auto random = torch::rand({3});
-  module->forward(torch::rand({4, 2}) + 1);
-  CHECK_FALSE(torch::equal(module->norm->running_mean, mean));
   try {
     group.in_parts(batch_of(4), 1, [&](const etude::Batch&) {
       group.add_loss(torch::tensor(1.0));
@@ -80,29 +66,9 @@ TEST_CASE("a group that begins again has neither losses nor a trace of its forwa
   }
   CHECK(group.losses().size() == 2);
   CHECK(group.share() == 0.25);
-
-  group.return_to_begin({});
+  group.forget_losses();
   CHECK(group.losses().empty());
   CHECK(group.share() == 1);
-  CHECK(torch::equal(module->norm->running_mean, mean));
-  CHECK(module->norm->num_batches_tracked.item<std::int64_t>() == 0);
-  CHECK(torch::equal(torch::rand({3}), random));
-}
-
-TEST_CASE("a group's beginning stays available until the next is remembered") {
-  Norm module;
-  etude::AccumulationGroup group;
-  group.remember_begin(etude::Model(module), {});
-  group.begin(2);
-  REQUIRE(group.buffers_at_begin().size() == 3);
-  const auto& [buffer, copy] = *group.buffers_at_begin().begin();
-  CHECK(buffer.is_same(module->norm->running_mean));
-  module->forward(torch::rand({4, 2}) + 1);
-  CHECK(torch::equal(copy, torch::zeros({2})));
-  CHECK(group.random_state_at_begin().contains("cpu"));
-  group.remember_begin(etude::Model(module), {});
-  CHECK(group.buffers_at_begin().size() == 3);
-  CHECK(torch::equal(group.buffers_at_begin().begin()->second, module->norm->running_mean));
 }
 
 }  // namespace loop_accumulation_group_test

@@ -10,11 +10,7 @@
 #include <vector>
 
 #include "etude/data/batch.hpp"
-#include "etude/libtorch/random_state.hpp"
-#include "etude/libtorch/tensor_copies.hpp"
-#include "etude/model/carried_state.hpp"
 #include "etude/model/loss_divisor.hpp"
-#include "etude/model/model.hpp"
 
 namespace etude::inline v0 {
 
@@ -34,8 +30,7 @@ class AccumulationGroup {
   void add_floating_point_ops(double ops) { floating_point_ops_ += ops; }
   double floating_point_ops() const { return floating_point_ops_; }
 
-  /// The number of items that `compute_loss` is given, if the loss counts any: the group's, or during an
-  /// evaluation its batch's.
+  /// The number of items that `compute_loss` is given, if the loss counts any.
   void add_items(double items) { num_items_ = num_items_.value_or(0) + items; }
   void set_tokens(std::int64_t tokens) { tokens_ = tokens; }
   void set_floating_point_ops(double ops) { floating_point_ops_ = ops; }
@@ -55,7 +50,11 @@ class AccumulationGroup {
 
   /// The losses of the micro-batches, or of their parts, that are done.
   void add_loss(torch::Tensor loss) { losses_.push_back(std::move(loss)); }
-  void forget_losses() { losses_.clear(); }
+  /// Forgets them, and a part that an exception has left.
+  void forget_losses() {
+    losses_.clear();
+    part_share_ = 1;
+  }
   const std::vector<torch::Tensor>& losses() const { return losses_; }
   /// Their sum; undefined without any.
   torch::Tensor loss() const;
@@ -96,17 +95,6 @@ class AccumulationGroup {
   /// Whether the losses add up as they are.
   bool adds_up() const { return reduction_ == LossReduction::sum; }
 
-  /// Copies what forward passes change: the model's buffers and the states of the generators.
-  void remember_begin(const Model& model, const StatefulGenerators& generators);
-  /// Restores what `remember_begin` copied, and forgets the losses.
-  void return_to_begin(const StatefulGenerators& generators);
-  const RandomState& random_state_at_begin() const { return random_state_; }
-  const TensorCopies& buffers_at_begin() const { return buffers_; }
-
-  /// The state that the model carried when the group began; unset while no group is under way.
-  void set_carried_at_begin(std::optional<CarriedTensors> carried) { carried_ = std::move(carried); }
-  const std::optional<CarriedTensors>& carried_at_begin() const { return carried_; }
-
  private:
   std::int64_t size_ = 1;
   std::int64_t tokens_ = 0;
@@ -119,9 +107,6 @@ class AccumulationGroup {
   std::vector<torch::Tensor> losses_;
   double batch_share_ = 1;
   double part_share_ = 1;
-  RandomState random_state_;
-  TensorCopies buffers_;  // of the model
-  std::optional<CarriedTensors> carried_;
 };
 
 }  // namespace etude::inline v0

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "etude/base/scoped_value.hpp"
 #include "etude/libtorch/autocast.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/precision/cast_guard.hpp"
@@ -59,19 +60,15 @@ LossOutput in_precision(const TrainerCore& core, Compute compute) {
 /// Collects the values that are logged while a loss is computed, for its `logs`.
 class LossParts {
  public:
-  explicit LossParts(TrainerCore& core);
-  LossParts(const LossParts&) = delete;
-  LossParts& operator=(const LossParts&) = delete;
-  ~LossParts();
+  explicit LossParts(TrainerCore& core) : under_way_(core.loss_parts, &values_) {}
 
   LossOutput added_to(LossOutput computed) const;
 
  private:
   using Values = std::vector<std::pair<std::string, torch::Tensor>>;
 
-  TrainerCore& core_;
   Values values_;
-  Values* outside_;
+  ScopedValue<Values*> under_way_;
 };
 
 /// The loss of a batch according to the trainer's options.

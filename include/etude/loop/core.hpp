@@ -47,18 +47,6 @@
 
 namespace etude::inline v0 {
 
-/// Sets a flag for its own lifetime.
-class RaisedFlag {
- public:
-  explicit RaisedFlag(bool& flag) : flag_(flag) { flag_ = true; }
-  RaisedFlag(const RaisedFlag&) = delete;
-  RaisedFlag& operator=(const RaisedFlag&) = delete;
-  ~RaisedFlag() { flag_ = false; }
-
- private:
-  bool& flag_;
-};
-
 /// The object that a trainer's method has made. Throws ArgumentError if it is null.
 template <class T>
 std::unique_ptr<T> made_by(std::string_view method, std::unique_ptr<T> made) {
@@ -81,6 +69,15 @@ struct Overrides {
 /// `training_step` of a trainer pleases.
 enum class StepSharing { together, in_turn, by_hand };
 
+/// An evaluation or prediction under way.
+struct Evaluation {
+  const DataLoader& loader;
+  bool is_prediction;
+  std::optional<double> num_items = {};  ///< those of the batch under way, if the loss counts any
+};
+
+struct GroupBegin;
+
 /// The state that the loops work on: everything of a trainer that doesn't depend on its type.
 struct TrainerCore {
   TrainerOptions options;
@@ -98,9 +95,9 @@ struct TrainerCore {
   std::unique_ptr<ShardedUnits> sharded_units;    ///< while each process keeps only a share of the parameters
   std::unique_ptr<RecomputedUnits> recomputed_units;  ///< with gradient_checkpointing, in a training
   std::unique_ptr<DataLoader> train_dataloader;
-  const DataLoader* eval_dataloader = nullptr;
-  AnyTrainer* trainer = nullptr;  ///< the trainer that owns this core
-  Overrides overrides;            ///< those of that trainer
+  Evaluation* evaluation = nullptr;  ///< the innermost one under way
+  AnyTrainer* trainer = nullptr;     ///< the trainer that owns this core
+  Overrides overrides;               ///< those of that trainer
   PendingLogs pending_logs;
   std::vector<std::pair<std::string, torch::Tensor>>* loss_parts = nullptr;  ///< of a loss being computed
   TrainerRunConfig run_config;
@@ -115,11 +112,11 @@ struct TrainerCore {
   bool trained_before = false;
   bool evaluation_is_due = false;  ///< The training requested it, so the training handles errors and signals.
   std::optional<torch::ScalarType> weights_are;  ///< the type that the weights and inputs are cast to
-  bool predicting = false;                       ///< `predict()` is under way, not an evaluation.
   bool updating = false;  ///< The optimizer is running: weights and moments belong to no step.
 
   Accumulation accumulation{args};
   AccumulationGroup group;
+  std::unique_ptr<GroupBegin> group_begin;  ///< of the group under way, if it may have to begin again
   PartSize part_size{args};
   LogWindow log_window{args, ranks};
   LogHistory log_history{state};
@@ -158,9 +155,7 @@ struct TrainerCore {
   StepSharing step_sharing() const;
 
   /// Returns the state that the model carries to the beginning of the group under way, if there is one.
-  void return_carried() {
-    if (const auto& begin = group.carried_at_begin()) carried.load(*begin);
-  }
+  void return_carried() const;
 
   /// Calls backward on a training loss, scaled if fp16 requires it.
   void backward(const torch::Tensor& loss);
@@ -256,6 +251,7 @@ struct TrainerCore {
 
   /// Whether an evaluation now would be within the steps of an epoch.
   bool is_intermediate() const { return training && in_steps; }
+  bool is_predicting() const { return evaluation && evaluation->is_prediction; }
 
   bool stopping() const { return control.should_training_stop || control.should_epoch_stop; }
 };

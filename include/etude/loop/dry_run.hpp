@@ -2,20 +2,14 @@
 
 #include <torch/types.h>
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "etude/data/batch.hpp"
-#include "etude/data/dataset_state.hpp"
 #include "etude/events.hpp"
-#include "etude/libtorch/random_state.hpp"
-#include "etude/libtorch/tensor_copies.hpp"
-#include "etude/metrics/pending_logs.hpp"
-#include "etude/model/carried_state.hpp"
+#include "etude/loop/snapshot.hpp"
 #include "etude/model/model.hpp"
 #include "etude/model/recomputation.hpp"
 #include "etude/optim/optimizer.hpp"
@@ -32,11 +26,6 @@ class TrainingDryRun {
   /// state that can't be restored.
   template <class Trainer>
   explicit TrainingDryRun(Trainer& trainer) : TrainingDryRun(trainer.context()) {
-    if (!optimizer_) {
-      own_optimizer_ = trainer.create_optimizer();
-      if (context_.args.offload_optimizer) own_optimizer_->offload_moments();
-      optimizer_ = own_optimizer_.get();
-    }
     begin();
   }
   TrainingDryRun(const TrainingDryRun&) = delete;
@@ -70,23 +59,18 @@ class TrainingDryRun {
   void begin();
 
   Context context_;
+  EventSource& events_;
+  Snapshot<part::Gradients> gradients_;  // before an optimizer made for this flattens the parameters
   Optimizer* optimizer_;
   std::unique_ptr<Optimizer> own_optimizer_;
   std::optional<GradScaler> scaler_;  // with fp16
   std::unique_ptr<RecomputedUnits> recomputed_units_;
-  bool is_over_ = true;
-
-  TensorCopies tensors_;
-  std::vector<std::pair<torch::Tensor, torch::Tensor>> gradients_;  // one per parameter, perhaps undefined
   std::optional<EvalGuard> modes_;
-  RandomState random_;
-  CarriedTensors carried_;
-  std::optional<std::string> sampler_;
-  std::optional<DatasetState> dataset_;
-  PendingLogs pending_logs_;
-  NamedTensors optimizer_state_;
+  std::optional<OptimizerCopy> optimizer_begin_;
   std::string torch_state_;  // of the user's own optimizer, which may have stepped elsewhere
-  std::vector<std::pair<double, double>> rates_;  // lr and initial_lr of each group
+  /// Until everything is restored.
+  std::optional<Snapshot<part::Weights, part::Generators, part::Carried, part::DataPositions, part::Logs>>
+      begin_;
 };
 
 }  // namespace etude::inline v0

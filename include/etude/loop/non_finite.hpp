@@ -1,19 +1,16 @@
 #pragma once
 
-#include <ATen/core/Generator.h>
 #include <torch/types.h>
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "etude/base/function_ref.hpp"
 #include "etude/data/batch.hpp"
-#include "etude/libtorch/tensor_copies.hpp"
 #include "etude/loop/core.hpp"
+#include "etude/loop/event_source.hpp"
 #include "etude/loop/snapshot.hpp"
 
 namespace etude::inline v0 {
@@ -35,8 +32,8 @@ class NonFiniteUpdates {
   /// The number of rejected updates of a training whose origin is looked for.
   static constexpr int most_diagnoses = 10;
 
-  /// `core` must outlive this.
-  explicit NonFiniteUpdates(TrainerCore& core);
+  /// `events` must outlive this.
+  explicit NonFiniteUpdates(EventSource& events);
   ~NonFiniteUpdates();
 
   bool is_on() const { return core_.args.on_non_finite != OnNonFinite::ignore; }
@@ -67,15 +64,14 @@ class NonFiniteUpdates {
   std::string restore();
   [[noreturn]] void stop(const std::string& reason);
 
+  EventSource& events_;
   TrainerCore& core_;
   bool norm_is_finite_ = true;
   bool has_rejected_ = false;
   bool may_copy_ = true;  // before the first update of a step
   int diagnoses_ = 0;
-  std::vector<std::pair<at::Generator, at::Generator>> generators_;  // each with a copy, as the group began
-  TensorCopies buffers_;                                             // of the model, as the group began
-  bool knows_buffers_ = false;
-  std::unique_ptr<TrainingSnapshot> good_;
+  std::optional<Snapshot<part::Buffers, part::Generators>> group_begin_;
+  std::optional<TrainedState> good_;
   std::int64_t step_of_good_ = 0;
   std::int64_t updates_since_good_ = 0;
   int restores_ = 0;
