@@ -10,28 +10,28 @@ namespace etude::inline v0 {
 
 void CapturedStep::begin() {
   check_events();
-  core_.check_captured_loss();
-  graph_.emplace(core_.device, core_.model, *core_.optimizers.current());
+  run_.check_captured_loss();
+  graph_.emplace(run_.device, trained_.model, *trained_.optimizers.current());
 }
 
 void CapturedStep::step(const Batch& batch, OptimizerSteps& steps, detail::FunctionRef<void(Batch&)> run) {
   steps.check_learning_rates();
   check_events();  // callbacks may have been added
-  core_.group.set_num_items({});
-  core_.group.set_divisor({});
-  auto& each = core_.optimizers[0];
+  trained_.group.set_num_items({});
+  trained_.group.set_divisor({});
+  auto& each = trained_.optimizers[0];
   const auto replayed = graph_->replayed();
   const auto results = graph_->run(batch, [&](Batch& inputs) {
-    core_.group.forget_losses();
+    trained_.group.forget_losses();
     run(inputs);
     steps.clip_and_step(each, nullptr, [](const torch::Tensor&) { return true; });
-    return std::vector{core_.group.losses().front(), core_.log_window.grad_norm()};
+    return std::vector{trained_.group.losses().front(), log_window_.grad_norm()};
   });
   if (graph_->replayed() == replayed) return steps.end_step(each);
   steps.begin_step(each);
-  core_.group.forget_losses();
-  core_.group.add_loss(results[0].clone());
-  core_.log_window.set_grad_norm(results[1]);
+  trained_.group.forget_losses();
+  trained_.group.add_loss(results[0].clone());
+  log_window_.set_grad_norm(results[1]);
   steps.end_step(each);
 }
 

@@ -15,7 +15,11 @@ namespace etude::inline v0 {
 /// With `cuda_graph`, a batch and its update as one graph of the device.
 class CapturedStep {
  public:
-  explicit CapturedStep(EventSource& events) : events_(events), core_(events.core()) {}
+  explicit CapturedStep(EventSource& events)
+      : events_(events),
+        run_(events.core()),
+        trained_(events.core()),
+        log_window_(events.core().log_window) {}
 
   explicit operator bool() const { return graph_.has_value(); }
 
@@ -30,7 +34,9 @@ class CapturedStep {
   void check_events();
 
   EventSource& events_;
-  TrainerCore& core_;
+  const RunSettings& run_;
+  Trained& trained_;
+  LogWindow& log_window_;
   std::optional<StepGraph> graph_;
 };
 

@@ -15,37 +15,37 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/message.hpp"
+#include "etude/checkpoint/checkpoint.hpp"
 #include "etude/formats/mapped_tensor.hpp"
-#include "etude/loop/core.hpp"
 #include "etude/loop/snapshot.hpp"
 #include "etude/model/carried_state.hpp"
 #include "etude/model/units.hpp"
 
 namespace etude::inline v0 {
 
-void check_carried_state(const TrainerCore& core) {
-  if (core.carried.empty()) return;
+void check_carried_state(const RunSettings& run, const Trained& trained) {
+  if (trained.carried.empty()) return;
   std::vector<std::string> found;
   const auto state = fmt::format("a model that carries state from batch to batch ({})",
-                                 fmt::join(core.carried.names(), ", "));
+                                 fmt::join(trained.carried.names(), ", "));
   const auto refuse = [&](bool given, const char* name, const char* why) {
     if (given) found.push_back(fmt::format("{} is true: must be false with {}, {}", name, state, why));
   };
-  const auto& args = core.args;
+  const auto& args = run.args;
   refuse(args.auto_microbatching, "auto_microbatching", "whose rows can't be run in parts");
   refuse(args.auto_find_batch_size, "auto_find_batch_size", "which has the rows of one batch size");
   refuse(args.cuda_graph, "cuda_graph", "which a replayed step wouldn't see");
   if (args.gradient_checkpointing)
-    for (const auto& unit : units(core.model))
+    for (const auto& unit : units(trained.model))
       refuse(std::ranges::any_of(
                  unit.module->modules(),
                  [](const auto& each) { return dynamic_cast<CarriedStateImpl*>(each.get()) != nullptr; }),
              "gradient_checkpointing", "in a unit that runs twice");
-  if (core.step_sharing() == StepSharing::in_turn)
+  if (run.step_sharing() == StepSharing::in_turn)
     found.push_back(fmt::format(
         "the optimizers have losses of their own: must share one with {}, which would go on with each",
         state));
-  if (core.train_dataloader && core.train_dataloader->options().shuffle)
+  if (trained.train_dataloader && trained.train_dataloader->options().shuffle)
     found.push_back(
         fmt::format("train_sampling_strategy is random: must be sequential with {}, or train_dataset one of "
                     "etude::parallel_streams",
@@ -57,17 +57,17 @@ namespace detail {
 
 namespace {
 
-StateDict carried_state_of_others(const TrainerCore& core) {
+StateDict carried_state_of_others(const Ranks& ranks, const CarriedStates& carried) {
   StateDict result;
-  if (!core.ranks.several()) return result;
+  if (!ranks.several()) return result;
   auto packed = nlohmann::json::array();
-  for (const auto& [name, tensor] : core.carried.tensors()) {
+  for (const auto& [name, tensor] : carried.tensors()) {
     const auto host = tensor.cpu().contiguous();
     packed.push_back({name, c10::toString(host.scalar_type()), host.sizes().vec(),
                       std::string(static_cast<const char*>(host.data_ptr()), host.nbytes())});
   }
   const auto bytes = nlohmann::json::to_msgpack(packed);
-  const auto all = core.ranks.gather(std::string(bytes.begin(), bytes.end()));
+  const auto all = ranks.gather(std::string(bytes.begin(), bytes.end()));
   for (std::size_t rank = 1; rank < all.size(); ++rank)
     for (const auto& entry : nlohmann::json::from_msgpack(all[rank])) {
       auto tensor = torch::empty(entry[2].get<std::vector<std::int64_t>>(),
@@ -81,47 +81,47 @@ StateDict carried_state_of_others(const TrainerCore& core) {
 
 }  // namespace
 
-StateDict carried_state_of_all(const TrainerCore& core) {
-  if (core.carried.empty()) return {};
-  auto all = carried_state_of_others(core);
-  for (const auto& [name, tensor] : core.carried.tensors()) all.emplace_back(name, tensor);
-  if (core.progress.position.micro_batches > 0 && core.group_begin)
-    for (const auto& [name, tensor] : core.group_begin->get<part::Carried>().tensors())
+StateDict carried_state_of_all(const Ranks& ranks, const Trained& trained, bool in_group) {
+  if (trained.carried.empty()) return {};
+  auto all = carried_state_of_others(ranks, trained.carried);
+  for (const auto& [name, tensor] : trained.carried.tensors()) all.emplace_back(name, tensor);
+  if (in_group && trained.group_begin)
+    for (const auto& [name, tensor] : trained.group_begin->get<part::Carried>().tensors())
       all.emplace_back("group." + name, tensor);
   return all;
 }
 
-void take_own_carried(const TrainerCore& core, ResumePoint& point) {
+void take_own_carried(const RunSettings& run, const RunPosition& now, ResumePoint& point) {
   const auto& then = *point.progress;
-  const auto& position = core.progress.position;
+  const auto& position = now.progress.position;
   auto own = std::exchange(point.carried, {});
   auto at_begin = std::exchange(point.group_carried, {});
-  if (own.empty() || position.examples + position.micro_batches == 0 || !core.progress.phase.epoch_is_open())
+  if (own.empty() || position.examples + position.micro_batches == 0 || !now.progress.phase.epoch_is_open())
     return;
-  if (then.world_size != core.ranks.world_size() ||
-      then.train_batch_size != core.args.per_device_train_batch_size) {
+  if (then.world_size != run.ranks.world_size() ||
+      then.train_batch_size != run.args.per_device_train_batch_size) {
     message(
-        core.args, LogLevel::warning,
+        run.args, LogLevel::warning,
         "resuming {}: the state that the model carries is that of {} processes with batches of {}, not of {} "
         "with {}: it begins with zeros",
-        point.path.string(), then.world_size, then.train_batch_size, core.ranks.world_size(),
-        core.args.per_device_train_batch_size);
+        point.path.string(), then.world_size, then.train_batch_size, run.ranks.world_size(),
+        run.args.per_device_train_batch_size);
     return;
   }
   // A half-done group may have to start again.
   const bool restarts = then.position.micro_batches > 0 && position.micro_batches == 0;
   for (auto& [name, tensor] : restarts ? at_begin : own)
-    if (auto [rank, of_rank] = rank_and_name(name); rank == core.ranks.rank())
+    if (auto [rank, of_rank] = rank_and_name(name); rank == run.ranks.rank())
       point.carried.emplace(std::move(of_rank), tensor);
   point.group_carried = std::move(at_begin);
 }
 
-void load_carried(const TrainerCore& core, const CarriedTensors& tensors) {
+void load_carried(const RunSettings& run, const CarriedStates& carried, const CarriedTensors& tensors) {
   CarriedTensors copies;
   for (const auto& [name, tensor] : tensors)
-    copies.emplace(name, tensor.to(core.device, /*non_blocking=*/false, /*copy=*/true));
-  if (const auto unknown = core.carried.load(copies); !unknown.empty())
-    message(core.args, LogLevel::warning,
+    copies.emplace(name, tensor.to(run.device, /*non_blocking=*/false, /*copy=*/true));
+  if (const auto unknown = carried.load(copies); !unknown.empty())
+    message(run.args, LogLevel::warning,
             "the checkpoint has state that the model doesn't carry: {} isn't used", fmt::join(unknown, ", "));
 }
 

@@ -163,7 +163,7 @@ void TrainingCheckpoints::load_training(TrainPlan& plan) {
   position.padded_examples = std::min(position.padded_examples, detail::largest_dataset);
   if (position.epoch >= plan.num_train_epochs) position.micro_batches = 0;  // nothing continues them
   if (core_.args.ignore_data_skip) position.examples = position.padded_examples = position.micro_batches = 0;
-  detail::take_own_carried(core_, *point_);
+  detail::take_own_carried(core_, core_, *point_);
   auto& control = core_.control;
   if (control.should_training_stop &&
       (point_->state.max_steps != plan.max_steps || detail::ended_in_good_order(*point_))) {
@@ -283,7 +283,7 @@ void TrainingCheckpoints::begun() {
 
 void TrainingCheckpoints::load_group_begin() {
   load_random(point_->group_random);
-  detail::load_carried(core_, point_->group_carried);
+  detail::load_carried(core_, core_.carried, point_->group_carried);
 }
 
 void TrainingCheckpoints::put_back_model() {
@@ -297,7 +297,7 @@ void TrainingCheckpoints::put_back() {
   after_begin_->restore();
   if (now.should_training_stop) core_.control.request_stop(now.stop_reason);
   if (!point_->random.empty()) load_random(point_->random);
-  detail::load_carried(core_, point_->carried);
+  detail::load_carried(core_, core_.carried, point_->carried);
   if (core_.progress.position.micro_batches == 0) announce_again();
 }
 

@@ -110,32 +110,6 @@ DatasetInfo TrainerCore::train_dataset_info() const {
   return all;
 }
 
-std::int64_t TrainerCore::total_train_batch_size() const {
-  return args.per_device_train_batch_size * ranks.world_size();
-}
-
-double TrainerCore::padded(std::int64_t batches) const {
-  return static_cast<double>(batches) * static_cast<double>(total_train_batch_size());
-}
-
-bool TrainerCore::finds_batch_size(const std::exception_ptr& error) const {
-  // A process of several that runs out of memory alone leaves the others waiting.
-  return is_too_large(error) && (ranks.world_size() == 1 || ranks.memory_is_agreed);
-}
-
-bool TrainerCore::is_too_large(const std::exception_ptr& error) const {
-  return args.auto_find_batch_size && args.per_device_train_batch_size > 1 && is_out_of_memory(error);
-}
-
-void TrainerCore::shrink_batches() {
-  auto& size = args.per_device_train_batch_size;
-  const auto smaller = std::max<std::int64_t>(size * 9 / 10, 1);
-  message(args, LogLevel::warning,
-          "memory ran out with a per_device_train_batch_size of {}: training restarts with {}", size,
-          smaller);
-  size = smaller;
-}
-
 namespace detail {
 
 namespace {
@@ -331,8 +305,7 @@ bool is_spread(const Model& model) {
 
 }  // namespace detail
 
-TrainerCore::TrainerCore() = default;
-TrainerCore::~TrainerCore() = default;
+TrainerCore::TrainerCore() : Trained(args), RunReports(*this, *this, *this) {}
 
 void TrainerCore::initialise(std::shared_ptr<Communicator> (*join)(const TrainingArguments&)) {
   check_options(options);
@@ -391,36 +364,6 @@ void TrainerCore::warn_of_unsaved_state() const {
           fmt::join(unsaved, ", "), loss->name());
 }
 
-void TrainerCore::offload_moments() {
-  for (const auto& each : optimizers)
-    if (!each.optimizer->offload_moments())
-      throw ArgumentError(fmt::format(
-          "offload_optimizer is true: must be false with {}, whose state is used on the device only",
-          each.optimizer->type()));
-}
-
-void TrainerCore::check_captured_loss() const {
-  if (options.loss.counts_items())
-    throw ArgumentError(
-        "cuda_graph is true: must be false with a loss that takes the number of items, which a replayed step "
-        "couldn't give it: "
-        "take the mean of each batch");
-}
-
-std::int64_t TrainerCore::trainable_parameters() const {
-  std::int64_t count = 0;
-  for (const auto& [name, parameter] : model.named_parameters())
-    if (parameter.requires_grad()) count += parameter.numel();
-  return count;
-}
-
-std::vector<double> TrainerCore::learning_rates() const {
-  if (optimizers.empty()) throw ArgumentError("the optimizer doesn't exist before train()");
-  std::vector<double> rates;
-  for (const auto& each : optimizers.current()->param_groups()) rates.push_back(each.lr);
-  return rates;
-}
-
 void TrainerCore::save_model(const std::filesystem::path& directory) const {
   const Calls::Scope call(calls, Calls::save_model);
   const PhaseClock::Scope scope(phase_clock, TimedPhase::saving);
@@ -470,12 +413,6 @@ void TrainerCore::share_buffers() {
   broadcast_tensors(ranks.communicator(), buffers);
 }
 
-StepSharing TrainerCore::step_sharing() const {
-  if (overrides.steps_by_hand) return StepSharing::by_hand;
-  const bool has_losses = !options.optimizers.empty() && options.optimizers.front().second.compute_loss;
-  return has_losses ? StepSharing::in_turn : StepSharing::together;
-}
-
 void TrainerCore::backward(const torch::Tensor& loss) {
   const PhaseClock::Scope scope(phase_clock, TimedPhase::backward);
   if (const auto turn = optimizers.turn(); turn && optimizers.size() > 1) return backward(loss, *turn);
@@ -498,24 +435,6 @@ void TrainerCore::backward(const torch::Tensor& loss, std::size_t optimizer) {
   auto share = step_by_hand ? group.share_of(loss) : loss;
   if (scaler) share = scaler->scale(share);
   share.backward({}, /*retain_graph=*/{}, /*create_graph=*/false, torch::TensorList(inputs));
-}
-
-void TrainerCore::log(std::string_view name, double value) {
-  if (loss_parts)
-    loss_parts->emplace_back(name, torch::scalar_tensor(value, torch::kDouble));
-  else
-    pending_logs.add(name, value);
-}
-
-void TrainerCore::log(std::string_view name, const torch::Tensor& value) {
-  if (loss_parts)
-    loss_parts->emplace_back(name, value);
-  else
-    pending_logs.add(name, value);
-}
-
-void TrainerCore::return_carried() const {
-  if (group_begin) group_begin->restore<part::Carried>();
 }
 
 void TrainerCore::begin_training() {
@@ -583,14 +502,6 @@ void TrainerCore::set_plan(const TrainPlan& plan) {
   state.logging_steps = args.logging_steps.steps(max_steps);
   state.eval_steps = args.eval_steps.value_or(args.logging_steps).steps(max_steps);
   state.save_steps = args.save_steps.steps(max_steps);
-}
-
-std::unique_ptr<DataLoader> TrainerCore::make_train_dataloader() const {
-  return std::make_unique<DataLoader>(options.train_dataset, train_loader_options(options, args));
-}
-
-std::unique_ptr<DataLoader> TrainerCore::make_eval_dataloader(const Dataset& dataset) const {
-  return std::make_unique<DataLoader>(dataset, eval_loader_options(options, args, dataset));
 }
 
 std::unique_ptr<Optimizer> TrainerCore::make_optimizer() {

@@ -172,7 +172,7 @@ EvaluationResult EvaluationLoop::run(const Dataset& dataset, Keep keep,
   const PhaseClock::Scope scope_of_time(core_.phase_clock, TimedPhase::evaluation);
   const auto start = std::chrono::steady_clock::now();
   const auto loader = loader_of(dataset);
-  check_same_data(core_, loader->options().name, loader->dataset());
+  check_same_data(core_.ranks, loader->options().name, loader->dataset());
   constexpr bool predicting = std::same_as<Begin, PredictBegin>;
   announce_loader(events_, *loader, predicting ? LoaderUse::predict : LoaderUse::evaluate);
   Evaluation evaluation{.loader = *loader, .is_prediction = predicting};
@@ -202,7 +202,7 @@ EvaluationResult EvaluationLoop::go_over(const DataLoader& loader, Keep keep) {
   // Handlers of EvaluateBegin and EvaluateEnd may swap the weights, so they see the originals.
   const EvaluationPrecision precision(core_);
   const EvaluationGradients gradients(core_);
-  EvaluationTally tally(core_, keep, loader.examples(), parts);
+  EvaluationTally tally(core_, core_.loss_reduction(), keep, loader.examples(), parts);
   auto batches = loader.begin_epoch(0);
   const auto fetch = [&] {
     const InterruptionScope waiting(!core_.ranks.several() && InterruptionScope::may());
@@ -290,7 +290,7 @@ Metrics EvaluationLoop::first_batch(const Dataset& dataset, Keep keep) {
   Evaluation evaluation{.loader = *loader, .is_prediction = false};
   const EvaluationScope scope(events_, evaluation);
   const EvaluationPrecision precision(core_);
-  EvaluationTally tally(core_, keep, loader->examples());
+  EvaluationTally tally(core_, core_.loss_reduction(), keep, loader->examples());
   auto batches = loader->begin_epoch(0);
   const auto first = batches.next().value();
   const auto divisor = count(first);
@@ -304,10 +304,10 @@ Metrics EvaluationLoop::first_batch(const Dataset& dataset, Keep keep) {
   return metrics;
 }
 
-Keep kept(const TrainerCore& core) {
-  return core.args.prediction_loss_only || !core.options.compute_metrics ? Keep::loss
-         : core.args.batch_eval_metrics                                  ? Keep::metrics
-                                                                         : Keep::all;
+Keep kept(const RunSettings& run) {
+  return run.args.prediction_loss_only || !run.options.compute_metrics ? Keep::loss
+         : run.args.batch_eval_metrics                                 ? Keep::metrics
+                                                                       : Keep::all;
 }
 
 LossOutput computed_loss(EventSource& events, const Batch& batch) {
@@ -323,10 +323,10 @@ LossOutput computed_loss(EventSource& events, const Batch& batch) {
 
 }  // namespace
 
-void check_eval_datasets(const TrainerCore& core) {
-  if (core.overrides.get_eval_dataloader) return;
-  if (core.args.eval_strategy == IntervalStrategy::no && !core.args.eval_on_start) return;
-  for (const auto& [name, dataset] : core.options.eval_dataset)
+void check_eval_datasets(const RunSettings& run) {
+  if (run.overrides.get_eval_dataloader) return;
+  if (run.args.eval_strategy == IntervalStrategy::no && !run.args.eval_on_start) return;
+  for (const auto& [name, dataset] : run.options.eval_dataset)
     if (dataset.size() == 0)
       throw DataError(
           fmt::format("eval_dataset{}: it has no examples", name.empty() ? "" : fmt::format(" '{}'", name)));

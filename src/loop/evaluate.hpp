@@ -13,7 +13,7 @@ namespace etude::inline v0 {
 
 /// Throws DataError if evaluations are planned and one of their datasets is empty. A trainer that overrides
 /// `get_eval_dataloader` isn't checked, since its loaders may differ.
-void check_eval_datasets(const TrainerCore& core);
+void check_eval_datasets(const RunSettings& run);
 
 /// Evaluates each dataset, logs its metrics, and returns all of them.
 Metrics evaluate_all(EventSource& events, const EvalDatasets& datasets, const std::string& prefix,

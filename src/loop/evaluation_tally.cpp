@@ -22,27 +22,27 @@ bool wants_for_metrics(const TrainingArguments& args, const char* what) {
 
 }  // namespace
 
-EvaluationTally::EvaluationTally(const TrainerCore& core, Keep keep, std::optional<std::int64_t> examples,
-                                 EvaluationParts parts)
-    : core_(core),
+EvaluationTally::EvaluationTally(const RunSettings& run, LossReduction reduction, Keep keep,
+                                 std::optional<std::int64_t> examples, EvaluationParts parts)
+    : run_(run),
+      adds_up_(reduction == LossReduction::sum),
       keep_(keep),
       parts_of_(parts),
       is_part_(parts != EvaluationParts::none),
-      wants_inputs_(wants_for_metrics(core.args, "inputs")),
-      wants_losses_(wants_for_metrics(core.args, "loss")),
-      all_(core.args.eval_accumulation_steps, core.args.eval_do_concat_batches,
-           parts == EvaluationParts::of_batches && examples ? *examples / core.ranks.world_size() + 1
+      wants_inputs_(wants_for_metrics(run.args, "inputs")),
+      wants_losses_(wants_for_metrics(run.args, "loss")),
+      all_(run.args.eval_accumulation_steps, run.args.eval_do_concat_batches,
+           parts == EvaluationParts::of_batches && examples ? *examples / run.ranks.world_size() + 1
                                                             : examples) {
-  if (keep != Keep::loss) core.options.compute_metrics.begin();
+  if (keep != Keep::loss) run.options.compute_metrics.begin();
 }
 
 EvaluationTally::~EvaluationTally() = default;
 
 void EvaluationTally::add_loss(const PredictionStepOutput& output, const LossDivisor& items) {
-  const bool adds_up = core_.loss_reduction() == LossReduction::sum;
   const auto add = [&](auto weight) {
-    if (output.loss.defined() && adds_up) loss_.add(detail::scalar_loss(output.loss), 1.0);
-    if (output.loss.defined() && !adds_up) loss_.add(detail::scalar_loss(output.loss), weight);
+    if (output.loss.defined() && adds_up_) loss_.add(detail::scalar_loss(output.loss), 1.0);
+    if (output.loss.defined() && !adds_up_) loss_.add(detail::scalar_loss(output.loss), weight);
     for (std::size_t i = 0; i < output.logs.size(); ++i)
       parts_.add(output.logs.names()[i], output.logs[i], weight);
   };
@@ -55,14 +55,14 @@ void EvaluationTally::add_loss(const PredictionStepOutput& output, const LossDiv
 
 void EvaluationTally::add(const Batch& batch, PredictionStepOutput output, bool is_last, bool is_padding) {
   if (keep_ == Keep::loss) return;
-  if (core_.options.preprocess_logits_for_metrics)
-    output.logits = core_.options.preprocess_logits_for_metrics.function()(output.logits, output.labels);
+  if (run_.options.preprocess_logits_for_metrics)
+    output.logits = run_.options.preprocess_logits_for_metrics.function()(output.logits, output.labels);
   EvalPrediction part{std::move(output.logits), std::move(output.labels), {}, {}, {}};
   if (wants_inputs_) part.inputs = batch.inputs;
   if (wants_losses_ && output.loss.defined()) part.losses = output.loss.reshape({1}).expand({batch.size});
   part = with_rows(part);
   const bool gathers = is_part_ && !merges();
-  if (gathers || (keep_ == Keep::all && core_.args.eval_do_concat_batches))
+  if (gathers || (keep_ == Keep::all && run_.args.eval_do_concat_batches))
     check_joins(part, batch.size, gathers);
   if (is_padding) {
     const auto none = [&](const torch::Tensor& tensor) { return tensor.narrow(0, 0, 0); };
@@ -73,13 +73,13 @@ void EvaluationTally::add(const Batch& batch, PredictionStepOutput output, bool 
             {}};
   }
   rows_.add(part, is_padding ? 0 : batch.size);
-  const auto& compute = core_.options.compute_metrics;
+  const auto& compute = run_.options.compute_metrics;
   if (merges() && computes(part)) {
     if (!is_padding)
       with_place([&] { return compute(to_cpu(part), false); }, [] { return "compute_metrics"; });
-  } else if (core_.args.batch_eval_metrics && computes(part)) {
+  } else if (run_.args.batch_eval_metrics && computes(part)) {
     auto whole = to_cpu(part);
-    if (is_part_) whole = gather_rows(core_.ranks.communicator(), whole, rows_.of(rows_.examples.size() - 1));
+    if (is_part_) whole = gather_rows(run_.ranks.communicator(), whole, rows_.of(rows_.examples.size() - 1));
     computed_ = with_place([&] { return compute(whole, is_last); }, [] { return "compute_metrics"; });
   }
   if (keep_ == Keep::all) all_.add(std::move(part), batch.size);
@@ -89,11 +89,11 @@ EvaluationResult EvaluationTally::take(const std::string& prefix) {
   EvaluationResult result;
   std::vector<double> sums{loss_.weight() > 0 ? loss_.sum() : 0, loss_.weight(),
                            static_cast<double>(losses_)};
-  if (is_part_) sums = core_.ranks.sum(sums);
+  if (is_part_) sums = run_.ranks.sum(sums);
   const auto [sum, items, losses] = std::tuple(sums[0], sums[1], sums[2]);
-  const bool adds_up = core_.loss_reduction() == LossReduction::sum;
-  if (losses > 0) result.metrics[prefix + "_loss"] = adds_up ? sum : detail::without_sign_of_nan(sum / items);
-  if (is_part_) core_.ranks.average(parts_, /*by_rank=*/false);
+  if (losses > 0)
+    result.metrics[prefix + "_loss"] = adds_up_ ? sum : detail::without_sign_of_nan(sum / items);
+  if (is_part_) run_.ranks.average(parts_, /*by_rank=*/false);
   Metrics parts;
   parts_.take_into(parts);
   for (const auto& [name, value] : parts) result.metrics[prefix + "_" + name] = value;
@@ -105,14 +105,14 @@ EvaluationResult EvaluationTally::take(const std::string& prefix) {
       rows_ = rows_.joined();
     }
     if (is_part_ && keep_ == Keep::all)
-      result.prediction = gather_rows(core_.ranks.communicator(), result.prediction, rows_);
+      result.prediction = gather_rows(run_.ranks.communicator(), result.prediction, rows_);
     else
       result.prediction = renumbered(std::move(result.prediction), rows_);
     if (merges())
-      computed_ = core_.options.compute_metrics.merged(
-          gather_states(core_.ranks.communicator(), core_.options.compute_metrics.state()));
-    else if (!core_.args.batch_eval_metrics && computes(result.prediction))
-      computed_ = with_place([&] { return core_.options.compute_metrics(result.prediction); },
+      computed_ = run_.options.compute_metrics.merged(
+          gather_states(run_.ranks.communicator(), run_.options.compute_metrics.state()));
+    else if (!run_.args.batch_eval_metrics && computes(result.prediction))
+      computed_ = with_place([&] { return run_.options.compute_metrics(result.prediction); },
                              [] { return "compute_metrics"; });
   }
   for (const auto& [name, value] : computed_)
@@ -122,12 +122,12 @@ EvaluationResult EvaluationTally::take(const std::string& prefix) {
 }
 
 bool EvaluationTally::merges() const {
-  return is_part_ && core_.args.batch_eval_metrics && core_.options.compute_metrics.merges();
+  return is_part_ && run_.args.batch_eval_metrics && run_.options.compute_metrics.merges();
 }
 
 bool EvaluationTally::computes(const EvalPrediction& prediction) const {
   const auto& first = prediction.batches.empty() ? prediction : prediction.batches.front();
-  return core_.options.compute_metrics && !first.label_ids.empty();
+  return run_.options.compute_metrics && !first.label_ids.empty();
 }
 
 }  // namespace etude::inline v0

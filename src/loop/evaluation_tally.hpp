@@ -7,8 +7,8 @@
 #include <string>
 
 #include "etude/data/batch.hpp"
-#include "etude/loop/core.hpp"
 #include "etude/loop/gather.hpp"
+#include "etude/loop/run_settings.hpp"
 #include "etude/metrics/eval_prediction.hpp"
 #include "etude/metrics/metrics.hpp"
 #include "etude/metrics/pending_logs.hpp"
@@ -36,8 +36,8 @@ enum class EvaluationParts { none, of_batches, of_data };
 class EvaluationTally {
  public:
   /// `examples`: the expected number, if known.
-  EvaluationTally(const TrainerCore& core, Keep keep, std::optional<std::int64_t> examples,
-                  EvaluationParts parts = EvaluationParts::none);
+  EvaluationTally(const RunSettings& run, LossReduction reduction, Keep keep,
+                  std::optional<std::int64_t> examples, EvaluationParts parts = EvaluationParts::none);
   ~EvaluationTally();
 
   /// Adds the loss of a batch and its parts, weighted by what the loss is a mean over, of which the batch has
@@ -56,7 +56,8 @@ class EvaluationTally {
   /// Metrics need labels to compare with.
   bool computes(const EvalPrediction& prediction) const;
 
-  const TrainerCore& core_;
+  const RunSettings& run_;
+  bool adds_up_;  // the loss is a sum
   Keep keep_;
   EvaluationParts parts_of_;
   bool is_part_, wants_inputs_, wants_losses_;

@@ -189,7 +189,7 @@ void EventSource::run_guarded(detail::FunctionRef<void()> method) {
     throw;
   } catch (const StopTraining&) {
     // Inside a training this is a request, which the training handles.
-    if (!core_.training || outside == 0) report(std::current_exception());
+    if (!core_.is_training() || outside == 0) report(std::current_exception());
     close_to(outside);
     throw;
   } catch (...) {

@@ -75,7 +75,7 @@ class HostLoop::Training {
   explicit Training(EventSource& events)
       : core_(events.core()),
         clock_(core_.phase_clock, core_.args, core_.options.files(), core_.device.is_cpu(), TimedPhase::host),
-        training_(core_.training, true),
+        training_(core_.activity, Activity::training),
         under_way_(core_.remote),
         loop_(events, TrainLoop::Batches::of_host) {}
   Training(const Training&) = delete;
@@ -179,7 +179,7 @@ class HostLoop::Training {
 
   TrainerCore& core_;
   PhaseClock::Run clock_;
-  ScopedValue<bool> training_;
+  ScopedValue<Activity> training_;
   RemoteControl::UnderWay under_way_;
   TrainLoop loop_;
   HostBatches batches_{core_};

@@ -24,19 +24,19 @@ namespace {
 
 /// Whether only an evaluation can show that the metric exists: one is planned, it isn't the loss, no previous
 /// evaluation has had it, and all datasets have an index.
-bool is_metric_unsure(const TrainerCore& core, const std::string& name) {
-  const auto& datasets = core.options.eval_dataset;
-  if (core.args.eval_strategy == IntervalStrategy::no && !core.args.eval_on_start) return false;
+bool is_metric_unsure(const RunSettings& run, const TrainerState& state, const std::string& name) {
+  const auto& datasets = run.options.eval_dataset;
+  if (run.args.eval_strategy == IntervalStrategy::no && !run.args.eval_on_start) return false;
   if (datasets.empty() || (name == "eval_loss" && !datasets.named())) return false;
-  if (std::ranges::any_of(core.state.log_history, [&](const auto& line) { return line.contains(name); }))
+  if (std::ranges::any_of(state.log_history, [&](const auto& line) { return line.contains(name); }))
     return false;
   return std::ranges::all_of(datasets, [](const auto& dataset) { return dataset.second.is_indexed(); });
 }
 
 /// The same for `metric_for_best_model`, if the user set it.
-bool is_best_metric_unsure(const TrainerCore& core) {
-  return core.options.args.metric_for_best_model && !core.state.best_metric &&
-         is_metric_unsure(core, best_metric_name(core.args));
+bool is_best_metric_unsure(const RunSettings& run, const TrainerState& state) {
+  return run.options.args.metric_for_best_model && !state.best_metric &&
+         is_metric_unsure(run, state, best_metric_name(run.args));
 }
 
 /// Throws MetricError if `callback` waits for a metric that isn't in `found`, the metrics of the evaluations.
@@ -52,9 +52,9 @@ void check_watched(std::string_view callback, const std::string& name, const Met
 
 void check_metric_names(EventSource& events) {
   auto& core = events.core();
-  const bool best_is_unsure = is_best_metric_unsure(core);
+  const bool best_is_unsure = is_best_metric_unsure(core, core.state);
   const auto watched = events.watched_metrics();
-  const auto is_unsure = [&](const auto& each) { return is_metric_unsure(core, each.name); };
+  const auto is_unsure = [&](const auto& each) { return is_metric_unsure(core, core.state, each.name); };
   if (!(best_is_unsure || std::ranges::any_of(watched, is_unsure)) || events.may_add_metrics()) return;
   Metrics found;
   try {
@@ -65,7 +65,7 @@ void check_metric_names(EventSource& events) {
   }
   if (best_is_unsure) best_metric(core.args, found);
   for (const auto& [callback, name] : watched)
-    if (is_metric_unsure(core, name)) check_watched(callback, name, found);
+    if (is_metric_unsure(core, core.state, name)) check_watched(callback, name, found);
 }
 
 }  // namespace etude::inline v0

@@ -15,7 +15,6 @@
 #include "etude/base/error.hpp"
 #include "etude/data/dataset.hpp"
 #include "etude/io/checksum.hpp"
-#include "etude/loop/core.hpp"
 
 namespace etude::inline v0 {
 namespace detail {
@@ -84,17 +83,17 @@ void check_same_data(const Ranks& ranks, const NamedDatasets& datasets) {
 
 }  // namespace detail
 
-void check_same_data(const TrainerCore& core) {
+void check_same_data(const RunSettings& run, const DataLoader* train_dataloader) {
   detail::NamedDatasets datasets;
-  if (core.train_dataloader) datasets.emplace_back("train_dataset", core.train_dataloader->dataset());
-  if (!core.overrides.get_eval_dataloader)
-    for (const auto& [name, dataset] : core.options.eval_dataset)
+  if (train_dataloader) datasets.emplace_back("train_dataset", train_dataloader->dataset());
+  if (!run.overrides.get_eval_dataloader)
+    for (const auto& [name, dataset] : run.options.eval_dataset)
       datasets.emplace_back(name.empty() ? "eval_dataset" : fmt::format("eval_dataset '{}'", name), dataset);
-  detail::check_same_data(core.ranks, datasets);
+  detail::check_same_data(run.ranks, datasets);
 }
 
-void check_same_data(const TrainerCore& core, const std::string& name, const Dataset& dataset) {
-  detail::check_same_data(core.ranks, {{name, dataset}});
+void check_same_data(const Ranks& ranks, const std::string& name, const Dataset& dataset) {
+  detail::check_same_data(ranks, {{name, dataset}});
 }
 
 }  // namespace etude::inline v0

@@ -96,16 +96,16 @@ std::vector<std::string> faults_of_optimizers(const TrainerOptions& options) {
   return found;
 }
 
-void make_optimizers(TrainerCore& core) {
-  if (core.overrides.create_optimizer)
+void make_optimizers(const RunSettings& run, Trained& trained) {
+  if (run.overrides.create_optimizer)
     throw ArgumentError(
         "optimizers is set: must not be in a trainer that overrides create_optimizer, which would not be "
         "called");
-  const auto parameters = core.model.named_parameters();
+  const auto parameters = trained.model.named_parameters();
   // LibTorch's own optimizers, and parameters that no optimizer holds, follow them too.
-  follow_freezing_rules(core.args, parameters, core.options.parameter_groups);
+  follow_freezing_rules(run.args, parameters, run.options.parameter_groups);
   std::unordered_map<const void*, std::string_view> owner;
-  for (const auto& [name, own] : core.options.optimizers) {
+  for (const auto& [name, own] : run.options.optimizers) {
     const auto patterns = own.parameters.empty() ? std::vector{name} : own.parameters;
     for (const auto& pattern : patterns)
       if (!own.optimizer && std::ranges::none_of(parameters, [&](const auto& each) {
@@ -123,13 +123,13 @@ void make_optimizers(TrainerCore& core) {
       return std::ranges::any_of(patterns,
                                  [&](const auto& pattern) { return names_parameter(pattern, parameter); });
     };
-    const auto args = arguments_of(core.args, own);
+    const auto args = arguments_of(run.args, own);
     std::unique_ptr<Optimizer> made;
     if (own.optimizer) {
       made = std::make_unique<TorchOptimizer>(own.optimizer, parameters);
     } else {
-      const auto& rules = core.options.parameter_groups;
-      const auto module_of_model = core.model.module();
+      const auto& rules = run.options.parameter_groups;
+      const auto module_of_model = trained.model.module();
       made = module_of_model ? make_optimizer(args, *module_of_model, rules, chosen)
                              : make_optimizer(args, parameters, rules, chosen);
     }
@@ -139,49 +139,50 @@ void make_optimizers(TrainerCore& core) {
           throw ArgumentError(
               fmt::format("{} belongs to the optimizers '{}' and '{}': must be to one of them", parameter,
                           other->second, name));
-    core.optimizers.add({.name = name,
-                         .optimizer = std::move(made),
-                         .every = own.every,
-                         .max_grad_norm = own.max_grad_norm,
-                         .max_grad_value = own.max_grad_value});
+    trained.optimizers.add({.name = name,
+                            .optimizer = std::move(made),
+                            .every = own.every,
+                            .max_grad_norm = own.max_grad_norm,
+                            .max_grad_value = own.max_grad_value});
   }
   std::vector<std::string> without;
   for (const auto& [name, tensor] : parameters)
     if (tensor.requires_grad() && !owner.contains(tensor.unsafeGetTensorImpl())) without.push_back(name);
   if (without.empty()) return;
   const auto shown = std::min<std::size_t>(without.size(), 4);
-  message(core.args, LogLevel::warning,
+  message(run.args, LogLevel::warning,
           "no optimizer updates {}{}: name them in the parameters of one, or freeze them",
           fmt::join(without.begin(), without.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
           shown < without.size() ? fmt::format(" and {} more parameters", without.size() - shown) : "");
 }
 
-void make_schedulers(TrainerCore& core, std::int64_t max_steps) {
+void make_schedulers(const RunSettings& run, const TrainerRunConfig& run_config, OptimizerList& optimizers,
+                     std::int64_t max_steps) {
   std::size_t i = 0;
-  for (const auto& [name, own] : core.options.optimizers) {
-    OptimizerList::Turn turn(core.optimizers, i);
-    auto& each = core.optimizers[i++];
-    each.lr_scheduler = own.lr_scheduler ? own.lr_scheduler(*each.optimizer, core.run_config)
-                                         : make_scheduler(arguments_of(core.args, own), *each.optimizer,
+  for (const auto& [name, own] : run.options.optimizers) {
+    OptimizerList::Turn turn(optimizers, i);
+    auto& each = optimizers[i++];
+    each.lr_scheduler = own.lr_scheduler ? own.lr_scheduler(*each.optimizer, run_config)
+                                         : make_scheduler(arguments_of(run.args, own), *each.optimizer,
                                                           groups_of(max_steps, each.every));
   }
 }
 
-void check_step_sharing(const TrainerCore& core) {
-  const auto sharing = core.step_sharing();
+void check_step_sharing(const RunSettings& run, const Trained& trained) {
+  const auto sharing = run.step_sharing();
   const bool is_apart = sharing != StepSharing::together;
-  if (core.optimizers.size() == 1 && !is_apart) return;
+  if (trained.optimizers.size() == 1 && !is_apart) return;
   const auto with = is_apart ? sharing == StepSharing::by_hand ? "a training_step that makes its own steps"
                                                                : "optimizers that have their own losses"
                              : "several optimizers";
   const auto refuse = [&](bool is_set, std::string_view argument) {
     if (is_set) throw ArgumentError(fmt::format("{} is true: must be false with {}", argument, with));
   };
-  refuse(core.args.cuda_graph, "cuda_graph");
-  refuse(core.args.auto_microbatching && is_apart, "auto_microbatching");
-  if (core.shard_stage == ShardStage::parameters && is_apart)
+  refuse(run.args.cuda_graph, "cuda_graph");
+  refuse(run.args.auto_microbatching && is_apart, "auto_microbatching");
+  if (run.shard_stage == ShardStage::parameters && is_apart)
     throw ArgumentError(fmt::format("ShardedDataParallel<3> can't be used with {}", with));
-  for (const auto& each : core.optimizers) {
+  for (const auto& each : trained.optimizers) {
     if (each.optimizer->needs_closure())
       throw ArgumentError(fmt::format("{} evaluates its loss several times per step: can't be used with {}",
                                       each.optimizer->type(), with));

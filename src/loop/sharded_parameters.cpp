@@ -19,16 +19,16 @@ namespace etude::inline v0::detail {
 namespace {
 
 /// The unit of each parameter that ShardedDataParallel<3> divides; empty for the other stages.
-std::unordered_map<std::string, std::size_t> unit_of_shards(const TrainerCore& core) {
-  if (core.args.auto_microbatching && *core.shard_stage != ShardStage::optimizer_state)
+std::unordered_map<std::string, std::size_t> unit_of_shards(const RunSettings& run, const Trained& trained) {
+  if (run.args.auto_microbatching && *run.shard_stage != ShardStage::optimizer_state)
     throw ArgumentError(
         fmt::format("auto_microbatching is true: must be false with ShardedDataParallel<{}>, whose "
                     "gradients can't be computed again",
-                    static_cast<int>(*core.shard_stage)));
-  if (core.shard_stage != ShardStage::parameters) return {};
-  if (core.args.auto_find_batch_size)
+                    static_cast<int>(*run.shard_stage)));
+  if (run.shard_stage != ShardStage::parameters) return {};
+  if (run.args.auto_find_batch_size)
     throw ArgumentError("auto_find_batch_size is true: must be false with ShardedDataParallel<3>");
-  for (const auto name : core.trainer->callback_names())
+  for (const auto name : run.trainer->callback_names())
     for (const std::string_view reader :
          {"ModelEmaCallback", "StochasticWeightAveragingCallback", "LossSpikeCallback",
           "ParameterNormMonitor", "SaveBestModelCallback", "DebugUnderflowOverflowCallback"})
@@ -37,56 +37,57 @@ std::unordered_map<std::string, std::size_t> unit_of_shards(const TrainerCore& c
             fmt::format("{} reads the parameters between steps: can't be used with ShardedDataParallel<3>, "
                         "which keeps them divided among the processes",
                         name));
-  auto result = unit_of_parameters(core.model);
-  if (core.ranks.world_size() > 1)
+  auto result = unit_of_parameters(trained.model);
+  if (run.ranks.world_size() > 1)
     message(
-        core.args, LogLevel::warning,
+        run.args, LogLevel::warning,
         "ShardedDataParallel<3> is an experiment: the parameters of the model's units are divided among {} "
         "processes, and read as NaN between uses",
-        core.ranks.world_size());
+        run.ranks.world_size());
   return result;
 }
 
 }  // namespace
 
-void shard_optimizers(TrainerCore& core) {
-  const auto unit_of = unit_of_shards(core);
-  for (const auto& each : core.optimizers)
+void shard_optimizers(const RunSettings& run, Trained& trained) {
+  const auto unit_of = unit_of_shards(run, trained);
+  for (const auto& each : trained.optimizers)
     if (!each.optimizer->flat_parameters().layout()->is_sharded())
-      shard(*each.optimizer, core.ranks.communicator(), *core.shard_stage, core.args.ddp_bucket_cap_mb << 20,
+      shard(*each.optimizer, run.ranks.communicator(), *run.shard_stage, run.args.ddp_bucket_cap_mb << 20,
             unit_of);
 }
 
 namespace {
 
 /// That which all processes have to do alike.
-std::string_view one_path_of(const TrainerCore& core) {
-  return core.sharded_units ? "ShardedDataParallel<3>" : "a training_step that makes its own steps";
+std::string_view one_path_of(const Trained& trained) {
+  return trained.sharded_units ? "ShardedDataParallel<3>" : "a training_step that makes its own steps";
 }
 
 }  // namespace
 
-void leave_path(const TrainerCore& core, const std::exception_ptr& error) {
+void leave_path(const Trained& trained, const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const StopTraining& stop) {
     throw Error(fmt::format("{} (with {}, only a callback can stop one process of several by StopTraining)",
-                            stop.what(), one_path_of(core)));
+                            stop.what(), one_path_of(trained)));
   }
 }
 
-void check_same_path(const TrainerCore& core, GradientsResult fetched, const std::exception_ptr& error) {
-  if (error) leave_path(core, error);
-  const double without = core.ranks.sum(fetched == GradientsResult::complete ? 0 : 1);
-  if (without > 0 && without < static_cast<double>(core.ranks.world_size()))
+void check_same_path(const Ranks& ranks, const Trained& trained, GradientsResult fetched,
+                     const std::exception_ptr& error) {
+  if (error) leave_path(trained, error);
+  const double without = ranks.sum(fetched == GradientsResult::complete ? 0 : 1);
+  if (without > 0 && without < static_cast<double>(ranks.world_size()))
     throw DataError(
         fmt::format("train_dataset has no more batches in {} of {} processes: with {}, all must have as many",
-                    without, core.ranks.world_size(), one_path_of(core)));
+                    without, ranks.world_size(), one_path_of(trained)));
 }
 
 EndOfUnits::~EndOfUnits() {
-  core_.sharded_units.reset();
-  core_.recomputed_units.reset();
+  trained_.sharded_units.reset();
+  trained_.recomputed_units.reset();
 }
 
 }  // namespace etude::inline v0::detail

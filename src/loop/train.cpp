@@ -78,7 +78,7 @@ void TrainLoop::prepare(const TrainOptions& options) {
       });
       return steps;
     });
-  check_same_data(core_);
+  check_same_data(core_, core_.train_dataloader.get());
   plan_ = is_hosted_ ? plan_hosted_training(core_.args, static_cast<bool>(core_.options.lr_scheduler))
                      : plan_training(core_.args, core_.ranks.most(core_.train_dataloader->size()),
                                      core_.accumulation.by_epoch());
@@ -91,7 +91,7 @@ void TrainLoop::prepare(const TrainOptions& options) {
   core_.set_plan(plan_);
   summary_.begin();
   core_.model.train(true);
-  if (core_.optimizers.empty() && !core_.options.optimizers.empty()) detail::make_optimizers(core_);
+  if (core_.optimizers.empty() && !core_.options.optimizers.empty()) detail::make_optimizers(core_, core_);
   if (core_.optimizers.empty())
     core_.optimizers.add({"", made_by("create_optimizer", events_.trainer().create_optimizer())});
   if (core_.args.auto_microbatching && core_.optimizers.current()->needs_closure())
@@ -113,8 +113,8 @@ void TrainLoop::prepare(const TrainOptions& options) {
     core_.optimizers[0].lr_scheduler =
         made_by("create_scheduler", events_.trainer().create_scheduler(planned_steps));
   else
-    detail::make_schedulers(core_, planned_steps);
-  check_carried_state(core_);
+    detail::make_schedulers(core_, core_.run_config, core_.optimizers, planned_steps);
+  check_carried_state(core_, core_);
   update_.begin_training();
   if (is_hosted_) update_.keep_loss();
   if (checkpoints_.resumes()) checkpoints_.load_rest();
@@ -288,7 +288,7 @@ void TrainLoop::begin_steps() {
               : plan_.batches_per_epoch > 0 ? core_.padded(plan_.batches_per_epoch)
                                             : std::numeric_limits<double>::infinity();
   if (phase().epoch == EpochPhase::epoch_end) requests_.honour();
-  in_steps_.emplace(core_.in_steps, true);
+  in_steps_.emplace(core_.activity, Activity::steps);
   if (phase().epoch == EpochPhase::step_end) requests_.honour();
   if (phase().epoch != EpochPhase::steps) phase().enter(EpochPhase::steps);
 }

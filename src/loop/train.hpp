@@ -140,7 +140,7 @@ class TrainLoop {
   Update update_{events_, work_};
   Requests requests_{events_, checkpoints_, work_};
   std::size_t outside_ = 0;  // the depth of the events' scopes around the training
-  std::optional<ScopedValue<bool>> in_steps_;
+  std::optional<ScopedValue<Activity>> in_steps_;
   std::optional<SignalGuard> signals_;
   std::optional<detail::EndOfUnits> end_of_units_;
 };

@@ -56,7 +56,7 @@ TrainOutput train(EventSource& events, const HostLoop& host_loop, const TrainOpt
   const PhaseClock::Run run(core.phase_clock, core.args, core.options.files(), core.device.is_cpu());
   core.prepare_machine();
   if (!core.options.train_dataset) throw ArgumentError("train_dataset is not set: train() needs it");
-  const ScopedValue training(core.training, true);
+  const ScopedValue training(core.activity, Activity::training);
   const RemoteControl::UnderWay under_way(core.remote);
   auto output = events.guarded([&] {
     return core.args.auto_find_batch_size ? train_in_memory(events, options) : TrainLoop(events).run(options);
@@ -75,7 +75,7 @@ Metrics evaluate(EventSource& events, const EvaluateOptions& options) {
   };
   if (std::exchange(core.evaluation_is_due, false)) return run();
   return events.guarded([&] {
-    if (core.training) return run();
+    if (core.is_training()) return run();
     events.check_trackers();
     events.open<EvaluationRunEnd>();
     events.raise<EvaluationRunBegin>();
@@ -87,7 +87,7 @@ PredictionOutput predict(EventSource& events, const Dataset& dataset, const Pred
   auto& core = events.core();
   const Calls::Scope call(core.calls, Calls::predict);
   return events.guarded([&] {
-    if (!core.training) events.check_trackers();
+    if (!core.is_training()) events.check_trackers();
     return predict_all(events, dataset, options);
   });
 }

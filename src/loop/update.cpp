@@ -57,7 +57,7 @@ void Update::meet_others(Attempt& own) {
   waited_ = core_.ranks.communicator().waited();
   if (core_.brings_own_batches() && batches_.join_others() > 0 && !own.error())
     own.run([] { return GradientsResult::complete; });
-  if (is_on_one_path()) detail::check_same_path(core_, own.result(), own.error());
+  if (is_on_one_path()) detail::check_same_path(core_.ranks, core_, own.result(), own.error());
   const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::communication);
   batches_.share_divisors();
   if (core_.args.ddp_broadcast_buffers) core_.share_buffers();
@@ -239,9 +239,9 @@ void Update::advance(const DataPosition& next, double epoch, bool has_stepped) {
 }
 
 void Update::begin_training() {
-  detail::check_step_sharing(core_);
+  detail::check_step_sharing(core_, core_);
   strategy_ = StepStrategy::make(core_.step_sharing(), events_, steps_, batches_);
-  if (core_.shard_stage) detail::shard_optimizers(core_);
+  if (core_.shard_stage) detail::shard_optimizers(core_, core_);
   if (core_.args.offload_optimizer) core_.offload_moments();
   if (core_.args.cuda_graph) captured_step_.begin();
   const bool has_shares = core_.ranks.several() && core_.shard_stage == ShardStage::parameters;

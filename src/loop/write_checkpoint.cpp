@@ -207,7 +207,8 @@ CheckpointContents checkpoint_contents(TrainerCore& core, const std::vector<Call
         random.emplace_back("sampler", detail::bytes_of(state));
     if (const auto& state = position.dataset_state; state && !state->tensors.empty())
       contents.tensors[dataset_state_file] = StateDict(state->tensors.begin(), state->tensors.end());
-    if (auto carried = detail::carried_state_of_all(core); !carried.empty())
+    if (auto carried = detail::carried_state_of_all(core.ranks, core, position.micro_batches > 0);
+        !carried.empty())
       contents.tensors[carried_state_file] = std::move(carried);
     if (core.progress.position.micro_batches > 0) {
       if (core.group_begin)

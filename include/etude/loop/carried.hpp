@@ -2,26 +2,28 @@
 
 #include "etude/checkpoint/model_files.hpp"
 #include "etude/checkpoint/resume_point.hpp"
+#include "etude/loop/run_position.hpp"
+#include "etude/loop/run_settings.hpp"
+#include "etude/loop/trained.hpp"
 
 namespace etude::inline v0 {
 
-struct TrainerCore;
-
 /// Throws ArgumentError, at the start of a training, for arguments with which a model can't carry state from
 /// batch to batch.
-void check_carried_state(const TrainerCore& core);
+void check_carried_state(const RunSettings& run, const Trained& trained);
 
 namespace detail {
 
 /// The contents of a checkpoint's file of carried state: that of this process, and of the others as
-/// "ranks.RANK.NAME"; in the middle of an accumulation group also, as "group.NAME", that of its beginning.
-StateDict carried_state_of_all(const TrainerCore& core);
+/// "ranks.RANK.NAME"; `in_group`, in the middle of an accumulation group, also that of its beginning, as
+/// "group.NAME".
+StateDict carried_state_of_all(const Ranks& ranks, const Trained& trained, bool in_group);
 
 /// Keeps of a checkpoint's carried state that of this process, at the place where the training continues.
-void take_own_carried(const TrainerCore& core, ResumePoint& point);
+void take_own_carried(const RunSettings& run, const RunPosition& now, ResumePoint& point);
 
 /// Gives the model copies of these tensors, on its device.
-void load_carried(const TrainerCore& core, const CarriedTensors& tensors);
+void load_carried(const RunSettings& run, const CarriedStates& carried, const CarriedTensors& tensors);
 
 }  // namespace detail
 }  // namespace etude::inline v0

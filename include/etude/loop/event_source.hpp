@@ -256,7 +256,9 @@ class EventSource {
 
   /// Whether a callback's StopTraining is only a request, because the other processes go on and need this
   /// one: in a training, except where they are told of it at once.
-  bool goes_on() const { return core_.ranks.several() && core_.training && !core_.ranks.tells_of_stop(); }
+  bool goes_on() const {
+    return core_.ranks.several() && core_.is_training() && !core_.ranks.tells_of_stop();
+  }
   /// In a catch block.
   void stop_or_go_on(const StopTraining& stop) {
     if (!goes_on()) throw;

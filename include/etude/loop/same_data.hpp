@@ -2,17 +2,19 @@
 
 #include <string>
 
+#include "etude/data/data_loader.hpp"
 #include "etude/data/dataset.hpp"
-#include "etude/loop/core.hpp"
+#include "etude/loop/run_settings.hpp"
 
 namespace etude::inline v0 {
 
-/// Compares the training examples and the evaluation datasets of all processes: their sizes and checksums, as
-/// far as these are known without running a program's own code. Throws DataError, in all processes, that says
-/// which rank has which, unless they are the same or declared to be parts: see `already_divided`.
-void check_same_data(const TrainerCore& core);
+/// Compares the training examples, if there is a loader of them, and the evaluation datasets of all
+/// processes: their sizes and checksums, as far as these are known without running a program's own code.
+/// Throws DataError, in all processes, that says which rank has which, unless they are the same or declared
+/// to be parts: see `already_divided`.
+void check_same_data(const RunSettings& run, const DataLoader* train_dataloader);
 
 /// The same for one dataset, which the error calls `name`.
-void check_same_data(const TrainerCore& core, const std::string& name, const Dataset& dataset);
+void check_same_data(const Ranks& ranks, const std::string& name, const Dataset& dataset);
 
 }  // namespace etude::inline v0

@@ -10,13 +10,14 @@ namespace etude::inline v0::detail {
 
 /// Makes the optimizers of the option `optimizers`. Throws ArgumentError for patterns that name nothing, and
 /// for parameters that several of them would update; warns of those that none does.
-void make_optimizers(TrainerCore& core);
+void make_optimizers(const RunSettings& run, Trained& trained);
 
 /// Makes their schedules for a training of `max_steps` steps.
-void make_schedulers(TrainerCore& core, std::int64_t max_steps);
+void make_schedulers(const RunSettings& run, const TrainerRunConfig& run_config, OptimizerList& optimizers,
+                     std::int64_t max_steps);
 
 /// Throws ArgumentError for what can't be done with the way in which the optimizers share a step.
-void check_step_sharing(const TrainerCore& core);
+void check_step_sharing(const RunSettings& run, const Trained& trained);
 
 /// The loss of the optimizer whose turn it is or, outside of a turn, the sum of the losses of all. Each is a
 /// part of it: "generator_loss".

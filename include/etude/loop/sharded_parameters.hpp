@@ -2,32 +2,34 @@
 
 #include <exception>
 
-#include "etude/loop/core.hpp"
+#include "etude/loop/run_settings.hpp"
+#include "etude/loop/trained.hpp"
 #include "etude/parallel/gradient_reducer.hpp"
 
 namespace etude::inline v0::detail {
 
 /// Divides the state of the optimizers, unless it is divided already, and the rest of the stage among the
 /// processes. Throws ArgumentError for a model, an argument or a callback that doesn't work with the stage.
-void shard_optimizers(TrainerCore& core);
+void shard_optimizers(const RunSettings& run, Trained& trained);
 
 /// The processes give each other the parameters of units, so they must run the same ones: throws `error`,
 /// which ends the training in all.
-[[noreturn]] void leave_path(const TrainerCore& core, const std::exception_ptr& error);
+[[noreturn]] void leave_path(const Trained& trained, const std::exception_ptr& error);
 
 /// The same if there is an error. Throws DataError in all processes if only some have batches.
-void check_same_path(const TrainerCore& core, GradientsResult fetched, const std::exception_ptr& error);
+void check_same_path(const Ranks& ranks, const Trained& trained, GradientsResult fetched,
+                     const std::exception_ptr& error);
 
 /// After a training, units run by themselves.
 class EndOfUnits {
  public:
-  explicit EndOfUnits(TrainerCore& core) : core_(core) {}
+  explicit EndOfUnits(Trained& trained) : trained_(trained) {}
   EndOfUnits(const EndOfUnits&) = delete;
   EndOfUnits& operator=(const EndOfUnits&) = delete;
   ~EndOfUnits();
 
  private:
-  TrainerCore& core_;
+  Trained& trained_;
 };
 
 }  // namespace etude::inline v0::detail

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+
+#include "etude/any_trainer.hpp"
+#include "etude/data/data_loader.hpp"
+#include "etude/loop/ranks.hpp"
+#include "etude/parallel/shards.hpp"
+#include "etude/trainer_options.hpp"
+
+namespace etude::inline v0 {
+
+/// Which of these methods the class of a trainer overrides, and whether its `training_step` makes the steps
+/// of the optimizers.
+struct Overrides {
+  bool compute_loss = false;
+  bool training_step = false;
+  bool get_eval_dataloader = false;
+  bool log = false;
+  bool create_optimizer = false;
+  bool steps_by_hand = false;
+};
+
+/// How the optimizers share a step: one backward pass for all, one for each with its own loss, or as the
+/// `training_step` of a trainer pleases.
+enum class StepSharing { together, in_turn, by_hand };
+
+/// What a run is given. It stays as it is once the trainer is made, but for a batch size that
+/// `auto_find_batch_size` finds.
+struct RunSettings {
+  TrainerOptions options;
+  TrainingArguments args;  ///< those of the options, with open choices decided
+  Ranks ranks;
+  std::optional<ShardStage> shard_stage;  ///< what each process keeps only a share of, if anything
+  torch::Device device = torch::kCPU;
+  Overrides overrides;            ///< those of the trainer
+  bool is_quiet = false;          ///< see `Quiet`
+  AnyTrainer* trainer = nullptr;  ///< the trainer itself
+
+  StepSharing step_sharing() const;
+  /// Whether the user computes the loss from a batch.
+  bool has_own_compute_loss() const {
+    return options.compute_loss || overrides.compute_loss || step_sharing() == StepSharing::in_turn;
+  }
+  /// Whether losses may be divided by the number of items.
+  bool may_count_items() const { return options.loss.counts_items() || has_own_compute_loss(); }
+
+  /// The examples in a full training batch of all processes.
+  std::int64_t total_train_batch_size() const;
+  /// The examples in this many full training batches; a double, because no product overflows it.
+  double padded(std::int64_t batches) const;
+
+  std::unique_ptr<DataLoader> make_train_dataloader() const;
+  std::unique_ptr<DataLoader> make_eval_dataloader(const Dataset& dataset) const;
+
+  /// Throws ArgumentError for a loss that gets a number that differs from batch to batch.
+  void check_captured_loss() const;
+
+  /// Whether this error makes `auto_find_batch_size` try a smaller size.
+  bool finds_batch_size(const std::exception_ptr& error) const;
+  /// Whether this error would do so in a process alone.
+  bool is_too_large(const std::exception_ptr& error) const;
+  /// Sets that size.
+  void shrink_batches();
+};
+
+}  // namespace etude::inline v0

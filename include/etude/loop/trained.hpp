@@ -1,0 +1,63 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "etude/data/data_loader.hpp"
+#include "etude/libtorch/own_generators.hpp"
+#include "etude/loop/accumulation.hpp"
+#include "etude/loop/accumulation_group.hpp"
+#include "etude/loop/part_size.hpp"
+#include "etude/model/carried_state.hpp"
+#include "etude/model/model.hpp"
+#include "etude/model/recomputation.hpp"
+#include "etude/optim/named_optimizer.hpp"
+#include "etude/parallel/sharded_units.hpp"
+#include "etude/precision/grad_scaler.hpp"
+#include "etude/training_arguments.hpp"
+
+namespace etude::inline v0 {
+
+struct GroupBegin;
+
+/// What a run optimizes, and with what.
+struct Trained {
+  Model model;
+  bool trained_before =
+      false;  ///< A training has begun: with `model_init`, the next one makes another model.
+  std::optional<torch::ScalarType> weights_are;  ///< the type that the weights and inputs are cast to
+  CarriedStates carried;                         ///< those of the model
+  OptimizerList optimizers;
+  std::function<void(std::size_t)> step_by_hand;  ///< makes the step of one of them, in a training step
+  std::optional<GradScaler> scaler;               ///< with fp16
+  std::unique_ptr<ShardedUnits> sharded_units;    ///< while each process keeps only a share of the parameters
+  std::unique_ptr<RecomputedUnits> recomputed_units;  ///< with gradient_checkpointing, in a training
+  OwnGenerators own_generators;
+  std::unique_ptr<DataLoader> train_dataloader;
+  Accumulation accumulation;
+  AccumulationGroup group;
+  std::unique_ptr<GroupBegin> group_begin;  ///< of the group under way, if it may have to begin again
+  PartSize part_size;
+
+  /// `args` must outlive this.
+  explicit Trained(const TrainingArguments& args);
+  Trained(const Trained&) = delete;
+  Trained& operator=(const Trained&) = delete;
+  ~Trained();
+
+  std::int64_t trainable_parameters() const;
+  /// Those of the optimizer whose turn it is. Throws ArgumentError before the first training.
+  std::vector<double> learning_rates() const;
+  /// Keeps the moments of the optimizers on the CPU. Throws ArgumentError for one that can't.
+  void offload_moments();
+  /// Returns the state that the model carries to the beginning of the group under way, if there is one.
+  void return_carried() const;
+};
+
+}  // namespace etude::inline v0
