@@ -162,7 +162,7 @@ class LogsAside {
   PendingLogs logs_;
 };
 
-/// The number of lines in the log history, which `restore` drops what came after.
+/// The length of the log history: `restore` drops the lines that came after.
 class LogHistoryLines {
  public:
   explicit LogHistoryLines(EventSource& events);
