@@ -169,7 +169,10 @@ GradientsResult Update::reduce(const Attempt& own) {
   core_.group.set_tokens(static_cast<std::int64_t>(all.sums[0]));
   core_.group.set_floating_point_ops(all.sums[1]);
   if (all.sums[2] > 0) core_.warn_of_unknown_divisor();
-  if (own.result() == no_batches) events_.raise<StepBegin>();  // joins the others' step
+  if (own.result() == no_batches) {  // joins the others' step
+    events_.raise<StepBegin>();
+    steps_.begin_gradients();
+  }
   return complete;
 }
 

@@ -44,6 +44,7 @@ void WorkUnderWay::forget_group() {
 }
 
 void WorkUnderWay::begin_evaluation() {
+  core_.group_begin.reset();  // a group that was given up may have left it
   if (checkpoints_.may_save()) begin_.emplace(events_);
 }
 
