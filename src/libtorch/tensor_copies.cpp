@@ -4,10 +4,6 @@
 
 namespace etude::inline v0 {
 
-torch::Tensor copy_on_host(const torch::Tensor& tensor) {
-  return tensor.detach().to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true);
-}
-
 void TensorCopies::restore() const {
   const torch::NoGradGuard no_grad;
   for (const auto& [tensor, copy] : copies_)

@@ -27,7 +27,6 @@
 #include "etude/dispatch/callback_state.hpp"
 #include "etude/io/folder.hpp"
 #include "etude/libtorch/generators.hpp"
-#include "etude/libtorch/tensor_copies.hpp"
 #include "etude/loop/carried.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/plan.hpp"

@@ -19,6 +19,10 @@ namespace etude::inline v0 {
 
 namespace {
 
+torch::Tensor copy_on_host(const torch::Tensor& tensor) {
+  return tensor.detach().to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true);
+}
+
 /// The options of an optimizer as they were when it was made.
 nlohmann::ordered_json options_as_made(Optimizer& optimizer) {
   auto options = optimizer.options_state();
@@ -65,16 +69,21 @@ namespace part {
 Weights::Weights(EventSource& events) {
   const auto& core = events.core();
   const ShardedUnits::Whole whole(core.sharded_units.get());
-  for (const auto& [name, tensor] : core.model.state_dict()) copies_.add_on_host(tensor);
+  for (const auto& [name, tensor] : core.model.state_dict()) model_.emplace(name, copy_on_host(tensor));
   if (const auto& loss = core.options.loss.module()) {
-    for (const auto& tensor : loss->parameters()) copies_.add_on_host(tensor);
-    for (const auto& tensor : loss->buffers()) copies_.add_on_host(tensor);
+    for (const auto& tensor : loss->parameters()) loss_.add(tensor);
+    for (const auto& tensor : loss->buffers()) loss_.add(tensor);
   }
 }
 
 void Weights::restore(EventSource& events) const {
-  const ShardedUnits::Whole whole(events.core().sharded_units.get());
-  copies_.restore();
+  const auto& core = events.core();
+  const ShardedUnits::Whole whole(core.sharded_units.get());
+  TensorCopies of_model;
+  for (const auto& [name, tensor] : core.model.state_dict())
+    if (const auto copy = model_.find(name); copy != model_.end()) of_model.add(tensor, copy->second);
+  of_model.restore();
+  loss_.restore();
 }
 
 Buffers::Buffers(EventSource& events) {

@@ -1,6 +1,7 @@
 #include "etude/loop/snapshot.hpp"
 
 #include <doctest/doctest.h>
+#include <torch/script.h>
 #include <torch/torch.h>
 
 #include <cstdint>
@@ -72,6 +73,19 @@ TEST_CASE("weights are those of the model and of the loss, with the buffers") {
   begin.restore();
   for (const auto& tensor : {module->norm->weight, module->norm->running_var, loss->scale})
     CHECK(tensor.equal(torch::ones_like(tensor)));
+}
+
+TEST_CASE("a buffer that a model of TorchScript has replaced comes back, too") {
+  torch::jit::Module module("M");
+  module.register_parameter("w", torch::ones({1}), false);
+  module.register_buffer("n", torch::zeros({}));
+  module.define("def forward(self, x): return x * self.w\n");
+  EventSource events;
+  events.core().model = module;
+  const Snapshot<part::Weights> begin(events);
+  module.setattr("n", torch::full({}, 3.0));
+  begin.restore();
+  CHECK(module.attr("n").toTensor().item<double>() == 0);
 }
 
 TEST_CASE("restored optimizers go on as they did, without gradients; a new one starts from scratch") {

@@ -8,16 +8,13 @@
 
 namespace etude::inline v0 {
 
-/// A copy of a tensor's values in host memory.
-torch::Tensor copy_on_host(const torch::Tensor& tensor);
-
 /// Tensors, each with a copy of its values, which `restore` writes back. Copies of this share them.
 class TensorCopies {
  public:
   /// Adds a tensor with its values of now.
   void add(const torch::Tensor& tensor) { copies_.emplace_back(tensor, tensor.detach().clone()); }
-  /// The same, with the copy in host memory.
-  void add_on_host(const torch::Tensor& tensor) { copies_.emplace_back(tensor, copy_on_host(tensor)); }
+  /// Adds a tensor with values that were copied before, perhaps to another device.
+  void add(const torch::Tensor& tensor, torch::Tensor copy) { copies_.emplace_back(tensor, std::move(copy)); }
   /// A tensor that has got another shape or type since gets back its former one.
   void restore() const;
 

@@ -55,14 +55,16 @@ class OptimizerCopy {
 /// `restore` puts that back.
 namespace part {
 
-/// The weights and buffers of the model and of the loss, in host memory.
+/// The weights and buffers of the model, in host memory, and of the loss. Those of the model are restored by
+/// name, since a model may replace its tensors, and `model_init` the model.
 class Weights {
  public:
   explicit Weights(EventSource& events);
   void restore(EventSource& events) const;
 
  private:
-  TensorCopies copies_;
+  std::map<std::string, torch::Tensor> model_;
+  TensorCopies loss_;
 };
 
 /// The buffers of the model, on their devices.
