@@ -18,7 +18,6 @@
 #include "etude/base/interrupt.hpp"
 #include "etude/base/scoped_value.hpp"
 #include "etude/data/data_loader.hpp"
-#include "etude/libtorch/generators.hpp"
 #include "etude/libtorch/torch_error.hpp"
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/fetching.hpp"
@@ -45,22 +44,20 @@ PredictionStepOutput detached(const PredictionStepOutput& output) {
           output.labels.transform(detach), output.logs.transform(detach), output.counts_items};
 }
 
-/// Puts aside what an evaluation would disturb: values that wait for the next log, the state that the model
-/// carries, which begins with zeros, the generators, and the modes of all submodules. Gradients are disabled
-/// meanwhile.
+/// Sets aside the parts of a training that an evaluation would disturb: values that wait for the next log,
+/// the state that the model carries, which begins with zeros, the generators, and the modes of all
+/// submodules. Gradients are disabled meanwhile.
 class EvaluationScope {
  public:
   EvaluationScope(EventSource& events, Evaluation& evaluation)
       : of_training_(events),
-        random_(events.core().device),
         modes_(events.core().model.eval_guard()),
         evaluation_(events.core().evaluation, &evaluation) {
     events.core().carried.reset();
   }
 
  private:
-  SnapshotScope<part::Carried, part::LogsAside> of_training_;
-  RandomStateGuard random_;
+  SnapshotScope<part::DefaultGenerators, part::Carried, part::LogsAside> of_training_;
   EvalGuard modes_;
   torch::NoGradGuard no_grad_;
   ScopedValue<Evaluation*> evaluation_;

@@ -130,6 +130,8 @@ void Generators::restore(EventSource& events) const {
     message(core.args, LogLevel::warning, "{}", problem);
 }
 
+DefaultGenerators::DefaultGenerators(EventSource& events) : state_(events.core().device) {}
+
 Carried::Carried(EventSource& events) : tensors_(events.core().carried.tensors()) {}
 
 void Carried::restore(EventSource& events) const { events.core().carried.load(tensors_); }

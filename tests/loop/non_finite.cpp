@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -320,6 +321,31 @@ TEST_CASE("two processes stop together, and say which of them has the batch") {
       "the gradients of step 2 aren't finite: in rank 0, run again, its batches gave finite numbers; in rank "
       "1, aten::div in inner.0 (Reciprocal) made inf in the forward pass, and the gradient of inner.0.scale "
       "isn't finite, in example 2 of the batch (train_dataset[14])");
+}
+
+/// The rows that it is given, and then nothing.
+struct RowsOnce {
+  torch::Tensor x, y;
+  std::int64_t next_row = 0;
+  std::optional<std::pair<torch::Tensor, torch::Tensor>> next() {
+    if (next_row == x.size(0)) return std::nullopt;
+    const auto row = next_row++;
+    return std::pair(x[row], y[row]);
+  }
+  void reset() { next_row = 0; }
+};
+
+TEST_CASE("a process whose part is empty rejects and restores with the others") {
+  if (toy::launches(2)) return;
+  const auto [x, y] = points(6, {3});
+  const auto rows = toy::rank() == 0 ? x.size(0) : 0;
+  auto given = options(arguments(OnNonFinite::restore), x, y);
+  given.args.max_steps = 5;
+  given.train_dataset =
+      etude::already_divided(etude::Dataset(RowsOnce{x.slice(0, 0, rows), y.slice(0, 0, rows)}));
+  etude::Trainer<etude::DistributedDataParallel, Watch> trainer(given);
+  CHECK(trainer.train().global_step == 5);
+  CHECK(trainer.callback<Watch>().skipped == 1);
 }
 
 }  // namespace loop_non_finite_test

@@ -70,7 +70,7 @@ class NonFiniteUpdates {
   bool has_rejected_ = false;
   bool may_copy_ = true;  // before the first update of a step
   int diagnoses_ = 0;
-  std::optional<Snapshot<part::Buffers, part::Generators>> group_begin_;
+  std::optional<Snapshot<part::Buffers, part::DefaultGenerators>> group_begin_;
   std::optional<TrainedState> good_;
   std::int64_t step_of_good_ = 0;
   std::int64_t updates_since_good_ = 0;
