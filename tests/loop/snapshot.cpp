@@ -4,8 +4,11 @@
 #include <torch/script.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <memory>
+#include <random>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -88,6 +91,23 @@ TEST_CASE("a buffer that a model of TorchScript has replaced comes back, too") {
   CHECK(module.attr("n").toTensor().item<double>() == 0);
 }
 
+TEST_CASE("the state of a generator of the user's own is none of the default ones") {
+  std::mt19937 engine(3);
+  EventSource events;
+  events.core().options.generators.emplace("own", &engine);
+  const Snapshot<part::DefaultGenerators> defaults(events);
+  const Snapshot<part::Generators> all(events);
+  const auto number = torch::rand({});
+  const auto first = engine(), second = engine();
+  defaults.restore();
+  CHECK(torch::rand({}).equal(number));
+  CHECK(engine() != first);
+  all.restore();
+  CHECK(torch::rand({}).equal(number));
+  CHECK(engine() == first);
+  CHECK(engine() == second);
+}
+
 TEST_CASE("restored optimizers go on as they did, without gradients; a new one starts from scratch") {
   const auto weight = torch::ones({2}).requires_grad_(), other = torch::ones({2}).requires_grad_();
   const auto optimizer_of = [](const torch::Tensor& tensor) {
@@ -123,7 +143,19 @@ TEST_CASE("restored optimizers go on as they did, without gradients; a new one s
   CHECK(weight.equal(expected));
 }
 
-TEST_CASE("gradients come back as the same tensors, and those that weren't there go") {
+TEST_CASE("a learning rate that isn't finite comes back as it was, for the next step to refuse it") {
+  const auto weight = torch::ones({2}).requires_grad_();
+  EventSource events;
+  auto& optimizers = events.core().optimizers;
+  optimizers.add({"", etude::make_optimizer({.learning_rate = 0.1}, {{"weight", weight}}, {})});
+  optimizers[0].optimizer->set_learning_rates(0, std::numeric_limits<double>::infinity(), 0.1);
+  const Snapshot<part::Optimizers> begin(events);
+  optimizers[0].optimizer->set_learning_rates(0, 1, 1);
+  begin.restore();
+  CHECK(std::isinf(optimizers[0].optimizer->param_groups()[0].lr));
+}
+
+TEST_CASE("gradients come back with their values, and those that weren't there go") {
   Norm module;
   module->norm->weight.mutable_grad() = torch::full({2}, 3.0);
   EventSource events;
