@@ -85,8 +85,8 @@ StateDict carried_state_of_all(const Ranks& ranks, const Trained& trained, bool 
   if (trained.carried.empty()) return {};
   auto all = carried_state_of_others(ranks, trained.carried);
   for (const auto& [name, tensor] : trained.carried.tensors()) all.emplace_back(name, tensor);
-  if (in_group && trained.group_begin)
-    for (const auto& [name, tensor] : trained.group_begin->get<part::Carried>().tensors())
+  if (in_group && trained.work_begin)
+    for (const auto& [name, tensor] : trained.work_begin->get<part::Carried>().tensors())
       all.emplace_back("group." + name, tensor);
   return all;
 }

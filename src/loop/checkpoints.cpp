@@ -340,10 +340,11 @@ void TrainingCheckpoints::report(const std::filesystem::path& checkpoint) {
 void TrainingCheckpoints::save_on_the_way_out(const char* reason, const SafePoint* point) {
   events_.attempt([&] { announce(); });
   if (!point && saved_ && saved_->first == core_.state.global_step && same_place(saved_->second)) return;
-  const SnapshotScope<part::Callbacks> now(events_);
+  const Snapshot<part::Callbacks> now(events_);
   if (point) go_back(*point);
   save(reason);
   announce();
+  now.restore();
 }
 
 void TrainingCheckpoints::load_best() {
@@ -380,7 +381,7 @@ std::filesystem::path TrainingCheckpoints::load_best_weights() {
 
 void TrainingCheckpoints::go_back(const SafePoint& point) {
   point.restore();
-  if (core_.group_begin) core_.group_begin->restore<part::Buffers>();
+  if (core_.work_begin) core_.work_begin->restore();
   core_.progress.position.micro_batches = 0;
   core_.group.forget_losses();
   core_.optimizers.zero_grad();

@@ -17,9 +17,9 @@
 
 namespace etude::inline v0 {
 
-/// A state that an interruption may return to: the beginning of something unfinished.
-using SafePoint = Snapshot<part::Control, part::LogHistoryLines, part::Logs, part::Callbacks,
-                           part::Generators, part::Carried>;
+/// A state that an interruption returns to, with the core's `work_begin`: the beginning of something
+/// unfinished.
+using SafePoint = Snapshot<part::Control, part::LogHistoryLines, part::Logs, part::Callbacks>;
 
 /// Handles the checkpoints of one `train()`: resumes from one, and writes others.
 ///

@@ -10,7 +10,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <filesystem>
 #include <memory>
 #include <mutex>
@@ -449,7 +448,7 @@ void TrainerCore::begin_training() {
     progress.shuffle_order = DataLoaderOptions().shuffle_order;  // that of a train() that resumes it
   log_window.begin_training();
   group.forget_losses();
-  group_begin.reset();
+  work_begin.reset();
   token_counter.begin_training();
   updating = false;
 }

@@ -82,9 +82,11 @@ class EvaluationGradients {
 /// Casts the weights for an evaluation, if the arguments ask for it.
 class EvaluationPrecision {
  public:
-  explicit EvaluationPrecision(TrainerCore& core)
-      : weights_are_(core.weights_are, type_of(core)), core_(core) {
-    if (core.args.bf16_full_eval || core.args.fp16_full_eval) weights_.emplace(core.model, *core.weights_are);
+  explicit EvaluationPrecision(TrainerCore& core) : core_(core) {
+    if (!core.args.bf16_full_eval && !core.args.fp16_full_eval) return;
+    const auto type = core.args.bf16_full_eval ? torch::kBFloat16 : torch::kHalf;
+    weights_.emplace(core.model, type);
+    weights_are_.emplace(core.weights_are, type);
   }
 
   /// A batch with inputs of the type of the weights.
@@ -93,15 +95,9 @@ class EvaluationPrecision {
   }
 
  private:
-  static std::optional<torch::ScalarType> type_of(const TrainerCore& core) {
-    return core.args.bf16_full_eval   ? torch::kBFloat16
-           : core.args.fp16_full_eval ? torch::kHalf
-                                      : core.weights_are;
-  }
-
-  ScopedValue<std::optional<torch::ScalarType>> weights_are_;
   TrainerCore& core_;
   std::optional<CastGuard> weights_;
+  std::optional<ScopedValue<std::optional<torch::ScalarType>>> weights_are_;
 };
 
 void EvaluationGradients::check() const {

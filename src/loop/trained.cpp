@@ -34,7 +34,7 @@ void Trained::offload_moments() {
 }
 
 void Trained::return_carried() const {
-  if (group_begin) group_begin->restore<part::Carried>();
+  if (work_begin) work_begin->restore<part::Carried>();
 }
 
 }  // namespace etude::inline v0

@@ -85,7 +85,7 @@ bool Update::run_parts_that_fit() {
       if (!core_.part_size.shrink(std::current_exception(), batches_.largest())) throw;
     }  // The exception and whatever it holds are released only after its handler.
     core_.pending_logs = {};
-    core_.group_begin->restore();
+    core_.work_begin->restore();
     core_.group.forget_losses();
     core_.progress.position.micro_batches = 0;
     core_.optimizers.zero_grad();
@@ -232,7 +232,6 @@ void Update::advance(const DataPosition& next, double epoch, bool has_stepped) {
   }
   if (keeps_loss_) loss_ = core_.group.loss();
   core_.group.forget_losses();
-  core_.group_begin.reset();
   batches_.clear();
   core_.state.epoch = epoch;
   core_.state.num_input_tokens_seen += core_.group.tokens();

@@ -23,7 +23,7 @@ void WorkUnderWay::begin_group() {
   const bool may_save = checkpoints_.may_save();
   if (core_.args.auto_microbatching || !core_.carried.empty() ||
       (may_save && (core_.accumulation.steps() > 1 || core_.args.save_on_exception)))
-    core_.group_begin = std::make_unique<GroupBegin>(events_);
+    core_.work_begin = std::make_unique<WorkBegin>(events_);
   if (may_save && core_.args.save_on_exception) begin_.emplace(events_);
 }
 
@@ -36,7 +36,7 @@ bool WorkUnderWay::enter_group() {
 
 void WorkUnderWay::forget_group() {
   begin_.reset();
-  core_.group_begin.reset();
+  core_.work_begin.reset();
   if (!reenters_group()) return;
   checkpoints_.put_back();
   checkpoints_.load_group_begin();
@@ -44,8 +44,9 @@ void WorkUnderWay::forget_group() {
 }
 
 void WorkUnderWay::begin_evaluation() {
-  core_.group_begin.reset();  // a group that was given up may have left it
-  if (checkpoints_.may_save()) begin_.emplace(events_);
+  if (!checkpoints_.may_save()) return;
+  core_.work_begin = std::make_unique<WorkBegin>(events_);
+  begin_.emplace(events_);
 }
 
 void WorkUnderWay::give_up() {
@@ -53,8 +54,18 @@ void WorkUnderWay::give_up() {
   core_.return_carried();
   begin_.reset();
   if (remaining_ == Reentry::group) return;
-  core_.group_begin.reset();
+  core_.work_begin.reset();
   core_.progress.position.micro_batches = 0;
+}
+
+void WorkUnderWay::end() {
+  begin_.reset();
+  core_.work_begin.reset();
+}
+
+SafePoint WorkUnderWay::at_exception() {
+  if (!core_.work_begin) core_.work_begin = std::make_unique<WorkBegin>(events_);
+  return SafePoint(events_);
 }
 
 void WorkUnderWay::save_after_exception(const std::optional<SafePoint>& now) {

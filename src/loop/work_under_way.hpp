@@ -39,10 +39,12 @@ class WorkUnderWay {
   void begin_evaluation();
 
   /// The group or evaluation is done.
-  void end() { begin_.reset(); }
+  void end();
   /// The group or evaluation is abandoned.
   void give_up();
 
+  /// The state before handlers hear of an exception, for a training that has no work under way.
+  SafePoint at_exception();
   /// Writes a checkpoint of the beginning of the unfinished work or, without any, of `now`.
   void save_after_exception(const std::optional<SafePoint>& now);
   /// Writes a checkpoint, which has a group half done, and the beginning of an evaluation.

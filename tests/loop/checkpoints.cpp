@@ -909,4 +909,41 @@ TEST_CASE("trained parameters of a loss, which no checkpoint has, are reported")
   CHECK_FALSE(toy::contains(warnings(false), "no checkpoint has"));
 }
 
+/// A line behind a norm, whose buffers each training step changes.
+struct NormedImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& x) { return line(norm(x)); }
+  torch::nn::BatchNorm1d norm{register_module("norm", torch::nn::BatchNorm1d(1))};
+  toy::Line line{register_module("line", toy::Line())};
+};
+TORCH_MODULE(Normed);
+
+/// Gives a group up after its first batch, and fails in the evaluation at the end of the epoch.
+struct FailsAfterGivingUp {
+  torch::Tensor mean = {};
+  void on(const etude::SubstepEnd& e) { e.control.should_epoch_stop = true; }
+  void on(const etude::EpochEnd& e) {
+    mean = e.model.as<Normed>().norm->running_mean.clone();
+    e.control.should_evaluate = true;
+  }
+  void on(const etude::EvaluateBegin&) const { throw Fault(); }
+};
+
+TEST_CASE("an evaluation that fails saves the buffers from its beginning, not those of a group before it") {
+  const toy::Folder folder;
+  auto args = saving(folder);
+  args.save_on_exception = true;
+  args.per_device_train_batch_size = 2;
+  args.gradient_accumulation_steps = 2;
+  auto options = with(args, 8);
+  options.model = Normed();
+  options.eval_dataset = toy::dataset(2);
+  etude::Trainer<FailsAfterGivingUp> trainer(options);
+  CHECK_THROWS_AS(trainer.train(), Fault);
+  const auto& mean = trainer.callback<FailsAfterGivingUp>().mean;
+  CHECK(mean.item<float>() != 0);
+  for (const auto& [name, tensor] : etude::load_model_files(folder / "checkpoint-0"))
+    if (name == "norm.running_mean") CHECK(tensor.equal(mean));
+  CHECK(std::filesystem::exists(folder / "checkpoint-0"));
+}
+
 }  // namespace loop_checkpoints_test

@@ -245,8 +245,8 @@ class SnapshotScope {
 /// What a training step changes.
 using TrainedState = Snapshot<part::Weights, part::Optimizers, part::Generators, part::Carried>;
 
-/// What forward passes change, as an accumulation group began.
-struct GroupBegin : Snapshot<part::Buffers, part::Generators, part::Carried> {
+/// The state that forward passes change, from the beginning of an accumulation group or of an evaluation.
+struct WorkBegin : Snapshot<part::Buffers, part::Generators, part::Carried> {
   using Snapshot::Snapshot;
 };
 

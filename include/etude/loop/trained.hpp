@@ -24,7 +24,7 @@
 
 namespace etude::inline v0 {
 
-struct GroupBegin;
+struct WorkBegin;
 
 /// What a run optimizes, and with what.
 struct Trained {
@@ -42,7 +42,7 @@ struct Trained {
   std::unique_ptr<DataLoader> train_dataloader;
   Accumulation accumulation;
   AccumulationGroup group;
-  std::unique_ptr<GroupBegin> group_begin;  ///< of the group under way, if it may have to begin again
+  std::unique_ptr<WorkBegin> work_begin;  ///< of the group or evaluation that may have to begin again
   PartSize part_size;
 
   /// `args` must outlive this.
