@@ -18,7 +18,6 @@ struct TrialTrainer {
   EventSource& events;
 
   Context context() { return events.core().context(); }
-  std::unique_ptr<Optimizer> create_optimizer() { return events.trainer().create_optimizer(); }
   std::unique_ptr<DataLoader> get_train_dataloader() { return events.trainer().get_train_dataloader(); }
 };
 

@@ -74,7 +74,7 @@ struct TrainerCore : RunSettings, RunPosition, Trained, RunReports {
   /// Fills the plan's numbers into the state and `run_config`.
   void set_plan(const TrainPlan& plan);
 
-  /// Loaders, optimizer and schedule according to the options and arguments.
+  /// Optimizer and schedule according to the options and arguments.
   std::unique_ptr<Optimizer> make_optimizer();
   std::unique_ptr<LRScheduler> make_scheduler(std::int64_t max_steps);
 

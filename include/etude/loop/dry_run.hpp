@@ -69,7 +69,7 @@ class TrainingDryRun {
   std::optional<OptimizerCopy> optimizer_begin_;
   std::string torch_state_;  // of the user's own optimizer, which may have stepped elsewhere
   /// Until everything is restored.
-  std::optional<Snapshot<part::Weights, part::Generators, part::Carried, part::DataPositions, part::Logs>>
+  std::optional<Snapshot<part::Weights, part::Carried, part::DataPositions, part::Logs, part::Generators>>
       begin_;
 };
 

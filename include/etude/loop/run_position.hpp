@@ -18,10 +18,10 @@ struct Evaluation {
   std::optional<double> num_items = {};  ///< those of the batch under way, if the loss counts any
 };
 
-/// What a trainer is doing: nothing, a training, or in it the steps of an epoch.
+/// Whether a trainer is idle, in a training, or in the steps of one of its epochs.
 enum class Activity { idle, training, steps };
 
-/// Where a run is: its phase and position, and what it has been asked to do next.
+/// The phase and position of a run, and the requests to it.
 struct RunPosition {
   TrainerState state;
   TrainerControl control;

@@ -22,7 +22,7 @@
 
 namespace etude::inline v0 {
 
-/// What a run reports: logs, warnings, times and checkpoints.
+/// The logs, warnings, times and checkpoints of a run.
 struct RunReports {
   PendingLogs pending_logs;
   std::vector<std::pair<std::string, torch::Tensor>>* loss_parts = nullptr;  ///< of a loss being computed

@@ -30,8 +30,8 @@ struct Overrides {
 /// `training_step` of a trainer pleases.
 enum class StepSharing { together, in_turn, by_hand };
 
-/// What a run is given. It stays as it is once the trainer is made, but for a batch size that
-/// `auto_find_batch_size` finds.
+/// The options and arguments of a run, its processes and its device. They don't change once the trainer is
+/// made, except for the batch size that `auto_find_batch_size` finds.
 struct RunSettings {
   TrainerOptions options;
   TrainingArguments args;  ///< those of the options, with open choices decided
@@ -55,6 +55,7 @@ struct RunSettings {
   /// The examples in this many full training batches; a double, because no product overflows it.
   double padded(std::int64_t batches) const;
 
+  /// Loaders according to the options and arguments.
   std::unique_ptr<DataLoader> make_train_dataloader() const;
   std::unique_ptr<DataLoader> make_eval_dataloader(const Dataset& dataset) const;
 
@@ -65,7 +66,7 @@ struct RunSettings {
   bool finds_batch_size(const std::exception_ptr& error) const;
   /// Whether this error would do so in a process alone.
   bool is_too_large(const std::exception_ptr& error) const;
-  /// Sets that size.
+  /// Sets that size, and warns of it.
   void shrink_batches();
 };
 

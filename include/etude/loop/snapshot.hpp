@@ -79,7 +79,7 @@ class Buffers {
   TensorCopies copies_;
 };
 
-/// The gradients of the model's parameters. `restore` gives the tensors back, not copies.
+/// The gradients of the model's parameters. `restore` hands its copies out, so it can be called once.
 class Gradients {
  public:
   explicit Gradients(EventSource& events);
@@ -165,7 +165,7 @@ class Logs {
   PendingLogs logs_;
 };
 
-/// The same, put aside: meanwhile there are none. `restore` adds those that have come since.
+/// The same, set aside: afterwards none wait, and `restore` puts these before those that were added since.
 class LogsAside {
  public:
   explicit LogsAside(EventSource& events);
@@ -195,7 +195,7 @@ class Callbacks {
   nlohmann::ordered_json states_;
 };
 
-/// What a `compute_metrics` holds by value.
+/// The `compute_metrics` of the options, with the state that it holds by value.
 class MetricState {
  public:
   explicit MetricState(EventSource& events);
@@ -242,7 +242,7 @@ class SnapshotScope {
   Snapshot<Parts...> begin_;
 };
 
-/// What a training step changes.
+/// The state that a training step changes.
 using TrainedState = Snapshot<part::Weights, part::Optimizers, part::Generators, part::Carried>;
 
 /// The state that forward passes change, from the beginning of an accumulation group or of an evaluation.

@@ -26,11 +26,10 @@ namespace etude::inline v0 {
 
 struct WorkBegin;
 
-/// What a run optimizes, and with what.
+/// The model that a run optimizes, its optimizers, and the accumulation group under way.
 struct Trained {
   Model model;
-  bool trained_before =
-      false;  ///< A training has begun: with `model_init`, the next one makes another model.
+  bool trained_before = false;  ///< With `model_init`, the next training makes another model.
   std::optional<torch::ScalarType> weights_are;  ///< the type that the weights and inputs are cast to
   CarriedStates carried;                         ///< those of the model
   OptimizerList optimizers;
