@@ -25,8 +25,8 @@ function(etude_add_library target)
   add_library(etude::${name} ALIAS ${target})
   # Otherwise g++ calls functions within a shared library through a table.
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-semantic-interposition> ${etude_no_collection})
-  if(NOT target MATCHES "_(kernels|parallel)$")
-    # -O3 takes longer to compile; these two loop over the elements of tensors, which it vectorises.
+  if(NOT target STREQUAL "etude_kernels")
+    # -O3 takes longer to compile; the kernels loop over the elements of tensors, which it vectorises.
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O2>)
   endif()
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON UNITY_BUILD ${ETUDE_UNITY} UNITY_BUILD_MODE GROUP)
@@ -81,6 +81,10 @@ target_precompile_headers(etude PRIVATE <torch/types.h> <etude/loop/core.hpp>)
 etude_sources(etude_files ${etude_kernels})
 etude_add_library(etude_kernels ${etude_files})
 target_link_libraries(etude_kernels PRIVATE etude)
+# With a precompiled header, g++ would optimise them as the header is, with -O2.
+if(CMAKE_BUILD_TYPE STREQUAL "Debug")
+  target_precompile_headers(etude_kernels REUSE_FROM etude)
+endif()
 target_link_libraries(etude PRIVATE etude_kernels)
 
 etude_sources(etude_files ${etude_processes})
@@ -107,6 +111,7 @@ if(TARGET etude::libcsv)
   etude_sources(etude_files formats/csv)
   etude_add_library(etude_csv ${etude_files})
   target_link_libraries(etude_csv PUBLIC etude::etude etude::libcsv)
+  target_precompile_headers(etude_csv REUSE_FROM etude)
   target_compile_definitions(etude_csv PUBLIC ETUDE_CSV)
 endif()
 
@@ -114,6 +119,7 @@ if(TARGET PNG::PNG)
   etude_sources(etude_files ${etude_pictures})
   etude_add_library(etude_png ${etude_files})
   target_link_libraries(etude_png PUBLIC etude::etude PNG::PNG)
+  target_precompile_headers(etude_png REUSE_FROM etude)
   target_compile_definitions(etude_png PUBLIC ETUDE_PICTURES)
 endif()
 
