@@ -51,7 +51,7 @@ def allowed(kind, values):
 
 def shown(kind, default):
     default = default.split("::")[-1] if re.fullmatch(r"\w+::\w+", default) else default
-    if not default or default in ("{}", "nlohmann::json::object()"):
+    if not default or default in ("{}", "detail::no_options()"):
         return "unset" if kind.startswith("std::optional") else ""
     return f"`{default}`" if default != '""' else ""
 

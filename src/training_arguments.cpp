@@ -28,6 +28,8 @@ namespace detail {
 
 namespace {
 
+nlohmann::json no_options() { return nlohmann::json::object(); }
+
 /// Collects lines such as "field is value: must be ...".
 class FaultList {
  public:

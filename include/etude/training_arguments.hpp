@@ -20,6 +20,10 @@
 #include "etude/reflect/struct.hpp"
 
 namespace etude::inline v0 {
+namespace detail {
+/// An empty JSON object: not inline, since every program would compile the constructor.
+nlohmann::json no_options();
+}  // namespace detail
 
 ETUDE_ENUM(IntervalStrategy, no, steps, epoch);
 ETUDE_ENUM(SaveStrategy, no, steps, epoch, best);
@@ -125,7 +129,7 @@ struct TrainingArguments {
 
       (SchedulerType, lr_scheduler_type, "the learning rate schedule", SchedulerType::linear),
       (nlohmann::json, lr_scheduler_kwargs,
-       "options of the schedule, as a JSON object or name=value,name=value", nlohmann::json::object()),
+       "options of the schedule, as a JSON object or name=value,name=value", detail::no_options()),
       (double, warmup_steps, "update steps of warmup; below 1, a fraction of all steps", 0.0),
 
       (IntervalStrategy, eval_strategy, "when to evaluate", IntervalStrategy::no),
