@@ -196,6 +196,14 @@ std::vector<std::string> faults(const TrainingArguments& args) {
   detail::check_cuda_graph(args, found);
   detail::check_texts(args, found);
   return std::move(found).lines();
+TrainingArguments plain_loop() {
+  return {.weight_decay = 0,
+          .max_grad_norm = 0,
+          .lr_scheduler_type = SchedulerType::constant,
+          .save_strategy = SaveStrategy::no,
+          .train_sampling_strategy = SamplingStrategy::sequential};
+}
+
 }
 
 std::span<const std::pair<std::string_view, std::string_view>> names_elsewhere(const TrainingArguments&) {

@@ -284,6 +284,10 @@ std::span<const std::pair<std::string_view, std::string_view>> names_elsewhere(c
 /// Throws ArgumentError that lists all `faults(args)`, if there are any.
 void validate(const TrainingArguments& args);
 
+/// The arguments of a loop as one writes it by hand: a constant learning rate, no clipping of gradients, no
+/// weight decay, the examples in their order, and no checkpoints. The defaults are those of Hugging Face.
+TrainingArguments plain_loop();
+
 /// Resolves the open choices in `args`: `~` in output_dir, eval_steps if needed, the metric for the best
 /// model and its direction.
 TrainingArguments normalized(TrainingArguments args);
