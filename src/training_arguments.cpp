@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -18,6 +19,7 @@
 
 #include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"
+#include "etude/base/named_format.hpp"
 #include "etude/base/utf8.hpp"
 #include "etude/reflect/json.hpp"
 #include "etude/reflect/key_values.hpp"
@@ -26,9 +28,9 @@
 namespace etude::inline v0 {
 namespace detail {
 
-namespace {
-
 nlohmann::json no_options() { return nlohmann::json::object(); }
+
+namespace {
 
 /// Collects lines such as "field is value: must be ...".
 class FaultList {
@@ -89,6 +91,16 @@ void check_kwargs(const TrainingArguments& args, FaultList& found) {
 
 bool follows_a_metric(SchedulerType type) {
   return type == SchedulerType::reduce_lr_on_plateau || type == SchedulerType::greedy;
+}
+
+void check_log_lines(const TrainingArguments& args, FaultList& found) {
+  for (std::size_t i = 0; i < args.log_lines.size(); ++i) {
+    try {
+      format_fields(args.log_lines[i], [](std::string_view) { return 0.5; });
+    } catch (const ArgumentError& error) {
+      found.require(false, fmt::format("log_lines[{}] is {}", i, error.what()));
+    }
+  }
 }
 
 void check_intervals(const TrainingArguments& args, FaultList& found) {
@@ -184,18 +196,6 @@ void check_texts(const TrainingArguments& args, FaultList& found) {
 
 }  // namespace detail
 
-std::vector<std::string> faults(const TrainingArguments& args) {
-  detail::FaultList found(field_faults(args));
-  detail::check_lengths(args, found);
-  detail::check_kwargs(args, found);
-  detail::check_intervals(args, found);
-  detail::check_best_model(args, found);
-  detail::check_trackers(args, found);
-  detail::check_workers(args, found);
-  detail::check_precision(args, found);
-  detail::check_cuda_graph(args, found);
-  detail::check_texts(args, found);
-  return std::move(found).lines();
 TrainingArguments plain_loop() {
   return {.weight_decay = 0,
           .max_grad_norm = 0,
@@ -204,6 +204,19 @@ TrainingArguments plain_loop() {
           .train_sampling_strategy = SamplingStrategy::sequential};
 }
 
+std::vector<std::string> faults(const TrainingArguments& args) {
+  detail::FaultList found(field_faults(args));
+  detail::check_lengths(args, found);
+  detail::check_kwargs(args, found);
+  detail::check_log_lines(args, found);
+  detail::check_intervals(args, found);
+  detail::check_best_model(args, found);
+  detail::check_trackers(args, found);
+  detail::check_workers(args, found);
+  detail::check_precision(args, found);
+  detail::check_cuda_graph(args, found);
+  detail::check_texts(args, found);
+  return std::move(found).lines();
 }
 
 std::span<const std::pair<std::string_view, std::string_view>> names_elsewhere(const TrainingArguments&) {
@@ -291,8 +304,11 @@ TrainingArguments normalized(TrainingArguments args) {
                             detail::follows_a_metric(args.lr_scheduler_type);
   if (needs_metric && !args.metric_for_best_model) args.metric_for_best_model = "loss";
   if (args.metric_for_best_model) args.greater_is_better = is_greater_better(args);
-  if (!args.disable_tqdm)
+  if (args.report)
+    args.disable_tqdm = *args.report != ReportMode::bar;
+  else if (!args.disable_tqdm)
     args.disable_tqdm = args.log_level > LogLevel::warning && args.log_level != LogLevel::passive;
+  if (!args.report) args.report = *args.disable_tqdm ? ReportMode::lines : ReportMode::bar;
   if (args.lr_scheduler_kwargs.is_null()) args.lr_scheduler_kwargs = nlohmann::json::object();
   return args;
 }

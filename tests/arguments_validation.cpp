@@ -226,9 +226,39 @@ TEST_CASE("validate reports all faults at once") {
       etude::ArgumentError);
 }
 
+TEST_CASE("report and disable_tqdm agree, and report counts if both are given") {
+  using etude::ReportMode;
+  const auto of = [](const TrainingArguments& args) {
+    const auto result = etude::normalized(args);
+    CHECK(result.disable_tqdm == (result.report != ReportMode::bar));
+    return result.report;
+  };
+  CHECK(of({}) == ReportMode::bar);
+  CHECK(of({.disable_tqdm = true}) == ReportMode::lines);
+  CHECK(of({.log_level = etude::LogLevel::error}) == ReportMode::lines);
+  CHECK(of({.log_level = etude::LogLevel::error, .report = ReportMode::bar}) == ReportMode::bar);
+  CHECK(of({.report = ReportMode::quiet, .disable_tqdm = false}) == ReportMode::quiet);
+}
+
+TEST_CASE("formats of log lines are checked before a training") {
+  CHECK(etude::faults({.log_lines = {"loss {loss:.4f}", "{}", "{x:s}"}}).size() == 2);
+  CHECK(etude::faults({.log_lines = {"{}"}})[0] ==
+        "log_lines[0] is '{}' has a field without a name: must be such as {loss:.4f}");
+}
+
+TEST_CASE("plain_loop switches off what a loop by hand doesn't do") {
+  const auto args = etude::plain_loop();
+  CHECK(args.lr_scheduler_type == etude::SchedulerType::constant);
+  CHECK(args.max_grad_norm == 0);
+  CHECK(args.weight_decay == 0);
+  CHECK(args.save_strategy == etude::SaveStrategy::no);
+  CHECK(args.train_sampling_strategy == etude::SamplingStrategy::sequential);
+  CHECK(etude::faults(args).empty());
+}
+
 TEST_CASE("normalized arguments resolve unset values") {
   const auto plain = etude::normalized({});
-  CHECK(plain == TrainingArguments{.disable_tqdm = false});
+  CHECK(plain == TrainingArguments{.report = etude::ReportMode::bar, .disable_tqdm = false});
   CHECK(etude::normalized({.log_level = etude::LogLevel::error}).disable_tqdm == true);
   CHECK(etude::normalized({.log_level = etude::LogLevel::error, .disable_tqdm = false}).disable_tqdm ==
         false);

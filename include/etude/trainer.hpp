@@ -38,7 +38,7 @@ template <class... List>
 class Trainer;
 
 namespace detail {
-/// The callbacks that every trainer has by default; args.disable_tqdm disables one of the last two.
+/// The callbacks that every trainer has by default; args.report disables one of the last two, or both.
 struct TrainerDefaults {
   using events = Vocabulary;
   using first = callbacks<DefaultFlowCallback>;

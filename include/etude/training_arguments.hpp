@@ -36,6 +36,7 @@ ETUDE_ENUM(SchedulerType, linear, cosine, cosine_with_restarts, polynomial, cons
 ETUDE_ENUM(DdpBackend, gloo, nccl, mpi);
 ETUDE_ENUM(LogLevel, debug, info, warning, error, critical, passive);
 /// The input tokens counted as seen.
+ETUDE_ENUM(ReportMode, bar, lines, quiet);
 ETUDE_ENUM(InputTokens, no, all, non_padding);
 /// The treatment of an update whose loss or gradients aren't finite.
 ETUDE_ENUM(OnNonFinite, ignore, stop, skip, restore);
@@ -189,6 +190,14 @@ struct TrainingArguments {
       (LogLevel, log_level, "minimum level of messages; passive keeps the default", LogLevel::passive),
       (LogLevel, log_level_replica,
        "the same for the processes other than the first, whose messages often say the same", LogLevel::error),
+      (std::optional<ReportMode>, report,
+       "what is printed of a training: a progress bar with the logs above it, the logs alone, or nothing but "
+       "messages; unset is bar or, with disable_tqdm, lines"),
+      (std::vector<std::string>, log_lines,
+       "formats of the printed logs, each as in fmt, with fields such as {epoch:.0f}, {step} and {loss:.4f}; "
+       "a "
+       "log is printed in those that it has all fields of; empty prints each log whole",
+       {}),
       (std::optional<bool>, disable_tqdm, "no progress bar; unset is yes where log_level is above warning"),
       (std::vector<std::string>, report_to,
        "trackers to log to, or all available ones" | any_of(report_to_names), {}),
@@ -275,6 +284,10 @@ struct TrainingArguments {
   friend bool operator==(const TrainingArguments&, const TrainingArguments&) = default;
 };
 
+/// The arguments of a loop as one writes it by hand: a constant learning rate, no clipping of gradients, no
+/// weight decay, the examples in their order, and no checkpoints. The defaults are those of Hugging Face.
+TrainingArguments plain_loop();
+
 /// All problems of `args`, one per line, such as "learning_rate is -1: must be ..."; empty if there are none.
 std::vector<std::string> faults(const TrainingArguments& args);
 
@@ -283,10 +296,6 @@ std::span<const std::pair<std::string_view, std::string_view>> names_elsewhere(c
 
 /// Throws ArgumentError that lists all `faults(args)`, if there are any.
 void validate(const TrainingArguments& args);
-
-/// The arguments of a loop as one writes it by hand: a constant learning rate, no clipping of gradients, no
-/// weight decay, the examples in their order, and no checkpoints. The defaults are those of Hugging Face.
-TrainingArguments plain_loop();
 
 /// Resolves the open choices in `args`: `~` in output_dir, eval_steps if needed, the metric for the best
 /// model and its direction.

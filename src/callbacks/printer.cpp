@@ -6,9 +6,11 @@
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "etude/base/console.hpp"
 #include "etude/base/message.hpp"
+#include "etude/base/named_format.hpp"
 #include "etude/events.hpp"
 #include "etude/metrics/metrics.hpp"
 
@@ -35,7 +37,16 @@ std::string log_lines(const Metrics& logs, std::optional<int> columns) {
 
 }  // namespace
 
-void print_logs(Metrics logs) {
+void print_logs(const Log& e) {
+  for (const auto& format : e.args.log_lines) {
+    const auto line = format_fields(format, [&](std::string_view name) -> std::optional<double> {
+      if (const auto found = e.logs.find(name); found != e.logs.end()) return found->second;
+      return name == "step" ? std::optional(static_cast<double>(e.state.global_step)) : std::nullopt;
+    });
+    if (line) write_text(stdout, *line + '\n');
+  }
+  if (!e.args.log_lines.empty()) return;
+  auto logs = e.logs;
   logs.erase("total_flos");
   write_text(stdout, log_lines(logs, terminal_columns(stdout)));
 }
@@ -43,7 +54,7 @@ void print_logs(Metrics logs) {
 }  // namespace detail
 
 void PrinterCallback::on(const Log& e) {
-  if (e.state.is_local_process_zero && e.args.disable_tqdm.value_or(false)) detail::print_logs(e.logs);
+  if (e.state.is_local_process_zero && e.args.report == ReportMode::lines) detail::print_logs(e);
 }
 
 }  // namespace etude::inline v0

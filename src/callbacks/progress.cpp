@@ -108,7 +108,7 @@ void ProgressCallback::on(const Log& e) {
   if (!training_) return;
   latest_.update(e.logs);
   show_fields(e);
-  detail::print_logs(e.logs);
+  detail::print_logs(e);
 }
 
 void ProgressCallback::show_fields(const Context& e) {

@@ -243,8 +243,8 @@ namespace {
 /// Throws ArgumentError, in all processes, unless they have the same arguments, but for those about texts.
 void check_same_arguments(const Ranks& ranks, const TrainingArguments& args) {
   if (!ranks.several()) return;
-  static constexpr std::array<std::string_view, 5> own{"log_level", "log_level_replica", "disable_tqdm",
-                                                       "report_to", "run_name"};
+  static constexpr std::array<std::string_view, 7> own{
+      "log_level", "log_level_replica", "report", "log_lines", "disable_tqdm", "report_to", "run_name"};
   const auto all = ranks.gather(to_json_value(args).dump());
   const auto first = nlohmann::json::parse(all[0]);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {

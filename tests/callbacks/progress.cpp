@@ -313,6 +313,29 @@ TEST_CASE("with disable_tqdm only the logs are printed") {
   for (std::size_t i = 0; i < 4; ++i) CHECK(lines[i].starts_with("{"));
 }
 
+TEST_CASE("with report lines only the logs are printed, with quiet nothing") {
+  auto options = logged_training();
+  options.args.report = etude::ReportMode::lines;
+  CHECK(toy::screen(written(160, [&](int) { etude::Trainer<>(options).train(); }), 160).size() == 5);
+  options.args.report = etude::ReportMode::quiet;
+  CHECK(written(160, [&](int) { etude::Trainer<>(options).train(); }) == "");
+}
+
+TEST_CASE("log_lines print of each log what they name, above the bar and without one") {
+  auto options = logged_training();
+  options.args.log_lines = {"epoch {epoch:.1f} step {step}", "validation {eval_loss:.3f}", "{accuracy}"};
+  for (const auto report : {etude::ReportMode::bar, etude::ReportMode::lines}) {
+    options.args.report = report;
+    const auto lines = toy::screen(written(160, [&](int) { etude::Trainer<>(options).train(); }), 160);
+    REQUIRE(lines.size() == (report == etude::ReportMode::bar ? 7 : 6));
+    CHECK(lines[0] == "epoch 0.5 step 2");
+    CHECK(lines[1] == "epoch 1.0 step 4");
+    CHECK(lines[2] == "epoch 1.0 step 4");
+    CHECK(std::regex_match(lines[3], std::regex("validation [0-9]+[.][0-9]{3}")));
+    CHECK(lines[4] == "epoch 1.0 step 4");
+  }
+}
+
 TEST_CASE("a line of the bar has the width of the terminal at most, after a resize too") {
   for (const unsigned short columns : std::initializer_list<unsigned short>{120, 80, 40, 20, 10}) {
     const auto text = written(200, [&](int terminal) {

@@ -11,8 +11,9 @@
 namespace etude::inline v0 {
 
 /// A progress bar of the training on standard error, with the latest loss and metrics, and the logs above it
-/// on standard output. An evaluation or a prediction within the training shares its line. Prints in the first
-/// process only, and not at all with `args.disable_tqdm`. In a file or a pipe: a line every ten seconds.
+/// on standard output, as `args.log_lines` say. An evaluation or a prediction within the training shares its
+/// line. Prints in the first process only, and only if `args.report` is bar. In a file or a pipe: a line
+/// every ten seconds.
 class ProgressCallback {
  public:
   using this_callback = ProgressCallback;
@@ -31,7 +32,7 @@ class ProgressCallback {
 
  private:
   static bool speaks(const Context& e) {
-    return e.state.is_world_process_zero && !e.args.disable_tqdm.value_or(false);
+    return e.state.is_world_process_zero && e.args.report == ReportMode::bar;
   }
 
   void show_fields(const Context& e);
