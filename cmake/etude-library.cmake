@@ -68,7 +68,7 @@ endif()
 set(etude_kernels "optim/(adafactor|adagrad|adam|adamw_8bit|bfloat16|block_quantization|clipping|flat_optimizer|lion|rmsprop|sgd)")
 set(etude_pictures "(formats/png|metrics/sample_file|callbacks/samples_to_folder)")
 set(etude_processes "parallel/(distributed_data_parallel|gloo|join_processes|nccl|rendezvous|shared_memory|shared_segment)")
-etude_sources(etude_files "(libtorch|data|metrics|precision|checkpoint|loop|callbacks|model|optim|parallel)/.*" any_trainer trainer trainer_options
+etude_sources(etude_files "(libtorch|data|metrics|precision|checkpoint|loop|callbacks|model|optim|parallel)/.*" any_trainer run trainer trainer_options
               "formats/(idx|idx_header|mapped_tensor|npy|npy_header|safetensors|safetensors_header|stored_tensors|token_windows|wav)" "tune/(batch_size_finder|learning_rate_finder|memory_estimate)" base/fmt)
 list(FILTER etude_files EXCLUDE REGEX "/(${etude_processes}|${etude_kernels}|${etude_pictures}|model/(exported_[a-z_]+|load_exported)|checkpoint/torch_to_safetensors|callbacks/report)\\.cpp$")
 etude_add_library(etude ${etude_files})

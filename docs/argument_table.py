@@ -12,7 +12,7 @@ Every setting of a training, as a field of `etude::TrainingArguments`, an option
 |---|---|---|
 | `args.learning_rate = 1e-3` | `--learning_rate 1e-3` | `"learning_rate": 1e-3` |
 
-`etude::parse_arguments` reads the last two, and `--help` lists them all. All errors are reported at once, each with its
+`etude::run` and `etude::parse_arguments` read the last two, and `--help` lists them all. All errors are reported at once, each with its
 field, its value and what is allowed; an unknown name is an error that suggests the nearest one. Numbers are read as
 Python's `int` and `float` read them (`1_000`, `+1`, `inf`), whole ones in the form `1e3` or `3.0` too; one that its type can't hold is an
 error. Names and defaults are those of Hugging

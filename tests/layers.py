@@ -17,7 +17,7 @@ LAYERS = [
     ["study"],
     ["callback.hpp"],
     ["dispatch"],
-    ["trainer_control.hpp", "trainer_state.hpp", "training_arguments.hpp"],
+    ["run.hpp", "trainer_control.hpp", "trainer_state.hpp", "training_arguments.hpp"],
     ["data"],
     ["formats"],
     ["model"],

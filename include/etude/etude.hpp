@@ -100,6 +100,7 @@
 #include "etude/precision/grad_scaler.hpp"
 #include "etude/reflect/command_line.hpp"
 #include "etude/reflect/interval.hpp"
+#include "etude/run.hpp"
 #include "etude/trainer.hpp"
 #include "etude/trainer_control.hpp"
 #include "etude/trainer_options.hpp"

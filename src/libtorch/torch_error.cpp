@@ -12,12 +12,12 @@
 namespace etude::inline v0 {
 namespace detail {
 
-namespace {
-
 bool shows_frames() {
   const char* value = std::getenv("TORCH_SHOW_CPP_STACKTRACES");
   return value != nullptr && std::string_view(value) != "0" && *value != '\0';
 }
+
+namespace {
 
 void set_text(c10::Error& error, std::string text) {
   using Frames = std::remove_cvref_t<decltype(error.backtrace())>;  // a string before LibTorch 2.3

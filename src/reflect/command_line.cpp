@@ -192,6 +192,12 @@ std::string CommandLine::offer(std::string_view name, std::string_view prefix) c
   return did_you_mean(name, names, prefix);
 }
 
+std::string_view program_name(int argc, const char* const* argv) {
+  std::string_view program = argc > 0 ? argv[0] : "program";
+  program.remove_prefix(program.rfind('/') + 1);
+  return program;
+}
+
 void exit_with_help(const HelpRequested& help) {
   fmt::print("{}", help.what());
   std::exit(0);

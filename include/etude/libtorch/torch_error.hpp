@@ -8,6 +8,11 @@
 
 namespace etude::inline v0 {
 
+namespace detail {
+/// Whether TORCH_SHOW_CPP_STACKTRACES asks for stack frames in messages.
+bool shows_frames();
+}  // namespace detail
+
 /// Prepends `place` and a colon to the message of a LibTorch exception, which keeps its identity and type.
 /// Removes the stack frames that LibTorch adds to `what()`, unless TORCH_SHOW_CPP_STACKTRACES is set in the
 /// environment (and not 0).

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "etude/base/error.hpp"
+#include "etude/base/parameters.hpp"
 #include "etude/data/tensors.hpp"
 #include "etude/model/forward.hpp"
 #include "etude/model/loss_divisor.hpp"
@@ -24,17 +25,6 @@
 
 namespace etude::inline v0 {
 namespace detail {
-
-template <class F>
-struct Parameters;
-template <class R, class... Args>
-struct Parameters<std::function<R(Args...)>> {
-  using Types = std::tuple<std::remove_cvref_t<Args>...>;
-};
-template <class R, class M, class... Args>
-struct Parameters<R (M::*)(Args...)> : Parameters<std::function<R(Args...)>> {};
-template <class R, class M, class... Args>
-struct Parameters<R (M::*)(Args...) const> : Parameters<std::function<R(Args...)>> {};
 
 template <class T>
 concept LossOperand = std::same_as<T, torch::Tensor> || std::same_as<T, Tensors>;

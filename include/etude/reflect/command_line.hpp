@@ -119,13 +119,13 @@ auto parse_into(const std::vector<std::string>& words, std::string_view program,
   }
 }
 
+std::string_view program_name(int argc, const char* const* argv);
 [[noreturn]] void exit_with_help(const HelpRequested& help);
 [[noreturn]] void exit_with_faults(const ArgumentError& error, std::string_view program);
 
 template <class... Structs>
 auto parse_or_exit(int argc, const char* const* argv, std::tuple<Structs...> defaults) {
-  std::string_view program = argc > 0 ? argv[0] : "program";
-  program.remove_prefix(program.rfind('/') + 1);
+  const auto program = program_name(argc, argv);
   try {
     return parse_into(std::vector<std::string>(argv + (argc > 0), argv + argc), program, std::move(defaults));
   } catch (const HelpRequested& help) {
