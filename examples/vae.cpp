@@ -26,7 +26,7 @@ struct VaeImpl : torch::nn::Module {
 };
 TORCH_MODULE(Vae);
 
-etude::LossOutput compute_loss(etude::Model& model, const etude::Batch& batch, std::optional<double>) {
+etude::LossOutput compute_loss(etude::Model& model, const etude::Batch& batch) {
   const auto output = model.forward(batch);
   const auto mean = output["mean"], log_variance = output["log_variance"];
   const auto count = static_cast<double>(batch.size);

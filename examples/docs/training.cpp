@@ -55,9 +55,9 @@ void loss_in_parts() {
   etude::Trainer<> trainer(
       {.model = TwoHeadsNet(),
        .args = args,
-       .compute_loss = [](etude::Model& model, const etude::Batch& batch,
-                          std::optional<double>) -> etude::LossOutput {
-         const auto outputs = model.as<TwoHeadsNet>().forward(batch.inputs[0]);
+       .compute_loss = [](TwoHeadsNetImpl& model,
+                          const etude::Batch& batch) -> etude::LossOutput {
+         const auto outputs = model.forward(batch.inputs[0]);
          const auto kind =
              torch::cross_entropy_loss(outputs[0], batch.labels[0]);
          const auto size = torch::mse_loss(outputs[1], batch.labels[1]);

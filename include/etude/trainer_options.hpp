@@ -14,10 +14,12 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "etude/base/parameters.hpp"
 #include "etude/callback.hpp"
 #include "etude/data/batch.hpp"
 #include "etude/data/collate.hpp"
@@ -198,6 +200,117 @@ struct PredictionStepOutput {
 /// The signature of the option `compute_loss`.
 using ComputeLoss = LossOutput(Model& model, const Batch& batch, std::optional<double> num_items);
 
+namespace detail {
+
+template <class R>
+concept NamedParts = requires(const R& parts) {
+                       { parts.begin()->first } -> std::convertible_to<std::string>;
+                       { parts.begin()->second } -> std::convertible_to<torch::Tensor>;
+                       parts.end();
+                     };
+template <class R>
+concept LossResult = std::same_as<R, LossOutput> || std::same_as<R, torch::Tensor> || NamedParts<R>;
+
+/// The parts and their sum. Throws DataError if there are none.
+LossOutput sum_of_parts(std::vector<std::string> names, std::vector<torch::Tensor> parts);
+
+template <LossResult R>
+LossOutput loss_output(R result) {
+  if constexpr (std::same_as<R, LossOutput>) {
+    return result;
+  } else if constexpr (std::same_as<R, torch::Tensor>) {
+    return {.loss = std::move(result), .outputs = {}};
+  } else {
+    std::vector<std::string> names;
+    std::vector<torch::Tensor> parts;
+    for (const auto& [name, part] : result) {
+      names.emplace_back(name);
+      parts.push_back(part);
+    }
+    return sum_of_parts(std::move(names), std::move(parts));
+  }
+}
+
+/// The model itself, or its module by class or by holder.
+template <class M>
+decltype(auto) model_as(Model& model) {
+  if constexpr (std::same_as<M, Model>) {
+    return (model);
+  } else if constexpr (HoldsModule<M>) {
+    return M(std::dynamic_pointer_cast<typename M::ContainedType>((model.as<M>(), model.module())));
+  } else {
+    return (model.as<M>());
+  }
+}
+
+/// Whether F computes a loss when it is called with a model as M, a batch and perhaps the number of items.
+template <class F, class M, class... Items>
+concept ComputesLoss = std::invocable<F&, M&, const Batch&, Items...> &&
+                       LossResult<std::remove_cvref_t<std::invoke_result_t<F&, M&, const Batch&, Items...>>>;
+
+/// The type in which F takes the model.
+template <class F>
+struct ModelParameter : std::type_identity<Model> {};
+template <class F>
+  requires requires(F f) { std::function(f); } &&
+           (std::tuple_size_v<typename Parameters<decltype(std::function(std::declval<F>()))>::Types> > 0)
+struct ModelParameter<F>
+    : std::tuple_element<0, typename Parameters<decltype(std::function(std::declval<F>()))>::Types> {};
+
+template <class M>
+concept ModelOrModule = std::same_as<M, Model> || HoldsModule<M> || std::derived_from<M, torch::nn::Module> ||
+                        std::same_as<M, torch::jit::Module>;
+
+template <class F>
+concept FormOfComputeLoss = !
+HoldsModule<F>&& ModelOrModule<typename ModelParameter<F>::type> &&
+    (ComputesLoss<F, typename ModelParameter<F>::type, std::optional<double>> ||
+     ComputesLoss<F, typename ModelParameter<F>::type>);
+
+}  // namespace detail
+
+/// A function that computes the loss of a batch. It is called as `(model, batch)` or as
+/// `(model, batch, num_items)`, where `model` is an `etude::Model&` or the module's own type, `NetImpl&` or
+/// `Net`, and `num_items` is a `std::optional<double>`. It returns a LossOutput, the loss as a tensor, or
+/// parts by name, such as a `std::map<std::string, torch::Tensor>`: their sum is the loss, and they are
+/// logged.
+class ComputeLossOption : public FunctionOption<ComputeLoss> {
+ public:
+  ComputeLossOption() = default;
+  template <class F>
+    requires(!std::derived_from<F, ComputeLossOption> && detail::FormOfComputeLoss<F>)
+  ComputeLossOption(F compute) : FunctionOption(adapted(std::move(compute))) {}
+
+  template <class F>
+    requires(!std::derived_from<F, ComputeLossOption> && !detail::FormOfComputeLoss<F>)
+  __attribute__((unavailable(
+      "etude: compute_loss is called as (model, batch) or (model, batch, num_items), where model is "
+      "etude::Model& or the module's own type, batch is const etude::Batch&, and num_items is "
+      "std::optional<double>; it returns a torch::Tensor, an etude::LossOutput, or parts by name, whose sum "
+      "is "
+      "the loss"))) ComputeLossOption(F compute);
+
+ private:
+  template <class F>
+  static std::function<ComputeLoss> adapted(F compute) {
+    if constexpr (std::convertible_to<F, std::function<ComputeLoss>>) {
+      return compute;
+    } else {
+      if constexpr (requires { compute == nullptr; })
+        if (compute == nullptr) return {};
+      return [compute = std::move(compute)](Model& model, const Batch& batch,
+                                            std::optional<double> num_items) mutable {
+        using M = typename detail::ModelParameter<F>::type;
+        auto&& taken = detail::model_as<M>(model);
+        if constexpr (detail::ComputesLoss<F, M, std::optional<double>>)
+          return detail::loss_output(compute(taken, batch, num_items));
+        else
+          return detail::loss_output(compute(taken, batch));
+      };
+    }
+  }
+};
+
 /// One of several optimizers. Whatever isn't set is as in the trainer's arguments.
 struct OptimizerOptions {
   /// Patterns of the modules and parameters that it updates, as in `parameter_groups`. By default, the module
@@ -215,7 +328,7 @@ struct OptimizerOptions {
   /// The loss whose gradients it gets, instead of the trainer's. If one optimizer has a loss, all must: then
   /// each step is, for one after another, the loss of its batches, a backward pass to its own parameters, and
   /// its update.
-  FunctionOption<ComputeLoss> compute_loss = {};
+  ComputeLossOption compute_loss = {};
   /// It makes an update in the first of every so many steps.
   std::int64_t every = 1;
   /// One of torch's, used as it is, over the parameters that it holds.
@@ -237,9 +350,9 @@ struct TrainerOptions {
   /// loss, the model gets the labels after its inputs, and its output named "loss", or else its first, is the
   /// loss.
   Loss loss = {};
-  /// Computes the loss from a batch, instead of `loss`. `num_items` is the number of labels in the update
-  /// (other than -100).
-  FunctionOption<ComputeLoss> compute_loss = {};
+  /// Computes the loss from a batch, instead of `loss`: see ComputeLossOption. `num_items` is the number of
+  /// labels in the update (other than -100).
+  ComputeLossOption compute_loss = {};
   FunctionOption<Batch(std::vector<Example>)> data_collator = {};
   Dataset train_dataset = {};
   EvalDatasets eval_dataset = {};

@@ -3,6 +3,9 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <functional>
+#include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -286,6 +289,69 @@ TEST_CASE("in two processes, parts of a loss are those of one process with batch
   CHECK(logged(together.state(), "mean") == logged(one.state(), "mean"));
   CHECK(logged(together.state(), "loss") == logged(one.state(), "loss"));
   CHECK(metrics.at("eval_mean") == one.evaluate().at("eval_mean"));
+}
+
+/// The square of the distance, whose mean over 0, 1, 2, 3 is 3.5 for a weight of 0.
+torch::Tensor square_of(WithMeanImpl& model, const etude::Batch& batch) {
+  return (model.forward(batch.inputs[0])["y"] - batch.labels).square().mean();
+}
+torch::Tensor plain_function(WithMeanImpl& model, const etude::Batch& batch) {
+  return square_of(model, batch);
+}
+
+/// The logs of a training of two steps whose loss is computed by `compute`.
+etude::LogEntry log_with(etude::ComputeLossOption compute) {
+  auto given = options(arguments(2), 4);
+  given.compute_loss = std::move(compute);
+  etude::Trainer<> trainer(given);
+  trainer.train();
+  return trainer.state().log_history.at(0);
+}
+
+TEST_CASE(
+    "compute_loss is a function as one would write it: of the model or its module, with a loss or parts") {
+  using etude::Batch;
+  const std::vector<etude::ComputeLossOption> forms{
+      [](etude::Model& model, const Batch& batch) { return square_of(model.as<WithMean>(), batch); },
+      [](etude::Model& model, const Batch& batch, std::optional<double> items) {
+        CHECK(items == 2);
+        return square_of(model.as<WithMean>(), batch);
+      },
+      [](WithMeanImpl& model, const Batch& batch) { return square_of(model, batch); },
+      [](WithMean model, const Batch& batch) -> etude::LossOutput {
+        return {.loss = square_of(*model, batch), .outputs = {}};
+      },
+      [](WithMean& model, const Batch& batch, std::optional<double>) { return square_of(*model, batch); },
+      [](auto& model, const auto& batch) { return square_of(model.template as<WithMean>(), batch); },
+      plain_function,
+  };
+  for (const auto& form : forms) CHECK(log_with(form).at("loss") == 3.5);
+}
+
+TEST_CASE("a loss of named parts is their sum, and each part is logged") {
+  const auto parts = log_with([](WithMeanImpl& model, const etude::Batch& batch) {
+    const auto square = square_of(model, batch);
+    return std::map<std::string, torch::Tensor>{{"near", square}, {"far", 2 * square}};
+  });
+  CHECK(parts.at("loss") == 10.5);
+  CHECK(parts.at("near") == 3.5);
+  CHECK(parts.at("far") == 7);
+  CHECK_THROWS_WITH_AS(log_with([](etude::Model&, const etude::Batch&) {
+                         return std::vector<std::pair<std::string, torch::Tensor>>();
+                       }),
+                       "compute_loss returned no parts of a loss: must be at least one", etude::DataError);
+}
+
+TEST_CASE("a compute_loss for another module says which the model is") {
+  CHECK_THROWS_WITH_AS(log_with([](toy::Line, const etude::Batch&) { return torch::Tensor(); }),
+                       doctest::Contains("WithMean"), etude::ArgumentError);
+}
+
+TEST_CASE("an empty function is no compute_loss") {
+  torch::Tensor (*none)(etude::Model&, const etude::Batch&) = nullptr;
+  CHECK_FALSE(etude::ComputeLossOption(none));
+  CHECK_FALSE(etude::ComputeLossOption(std::function<etude::ComputeLoss>()));
+  CHECK_FALSE(etude::ComputeLossOption(std::function<torch::Tensor(etude::Model&, const etude::Batch&)>()));
 }
 
 }  // namespace compute_loss_test
