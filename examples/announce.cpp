@@ -7,8 +7,7 @@ struct AnnounceCallback {
   void on(const etude::TrainBegin&) { etude::print("Starting training\n"); }
 };
 
-int main(int argc, char** argv) {
-  const auto args = etude::parse_arguments(argc, argv, digits::arguments());
+void train(const etude::TrainingArguments& args) {
   const auto [train, test] = digits::split(digits::read(), args.seed);
   etude::Trainer<AnnounceCallback> trainer({.model = digits::Net(),
                                             .args = args,
@@ -17,3 +16,5 @@ int main(int argc, char** argv) {
                                             .eval_dataset = digits::dataset(test)});
   trainer.train();
 }
+
+int main(int argc, char** argv) { return etude::run(argc, argv, digits::arguments(), train); }

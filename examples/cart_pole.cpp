@@ -91,17 +91,7 @@ struct PrintRewards {
   }
 };
 
-int main(int argc, char** argv) {
-  const auto args =
-      etude::parse_arguments(argc, argv,
-                             etude::TrainingArguments{.output_dir = "cart_pole_output",
-                                                      .per_device_train_batch_size = 256,
-                                                      .num_train_epochs = 40,
-                                                      .learning_rate = 2.5e-3,
-                                                      .max_grad_norm = 0.5,
-                                                      .save_strategy = etude::SaveStrategy::epoch,
-                                                      .save_total_limit = 1,
-                                                      .logging_strategy = etude::IntervalStrategy::epoch});
+void train(const etude::TrainingArguments& args) {
   torch::manual_seed(static_cast<std::uint64_t>(args.seed));
   const Policy policy;
   const auto mean_length = std::make_shared<double>(0);
@@ -115,4 +105,16 @@ int main(int argc, char** argv) {
       PrintRewards{mean_length});
   // [/on_policy]
   trainer.train({.resume_from_checkpoint = etude::if_any});  // run the same command again to resume
+}
+
+int main(int argc, char** argv) {
+  const etude::TrainingArguments defaults{.output_dir = "cart_pole_output",
+                                          .per_device_train_batch_size = 256,
+                                          .num_train_epochs = 40,
+                                          .learning_rate = 2.5e-3,
+                                          .max_grad_norm = 0.5,
+                                          .save_strategy = etude::SaveStrategy::epoch,
+                                          .save_total_limit = 1,
+                                          .logging_strategy = etude::IntervalStrategy::epoch};
+  return etude::run(argc, argv, defaults, train);
 }

@@ -136,21 +136,7 @@ struct PrintTexts {
   }
 };
 
-int main(int argc, char** argv) {
-  const etude::TrainingArguments defaults{.output_dir = "char_lm_output",
-                                          .per_device_train_batch_size = 32,
-                                          .per_device_eval_batch_size = 64,
-                                          .max_steps = 600,
-                                          .learning_rate = 2e-3,
-                                          .weight_decay = 0.1,
-                                          .lr_scheduler_type = etude::SchedulerType::cosine,
-                                          .warmup_steps = 50,
-                                          .eval_strategy = etude::IntervalStrategy::steps,
-                                          .eval_steps = 200,
-                                          .save_strategy = etude::SaveStrategy::no,
-                                          .logging_steps = 50};
-  const auto [args, text] = etude::parse_arguments(argc, argv, defaults, TextArguments{});
-
+void train(const etude::TrainingArguments& args, const TextArguments& text) {
   std::ifstream file(text.text);
   const std::string content{std::istreambuf_iterator<char>(file), {}};
   if (static_cast<std::int64_t>(content.size()) < 20 * text.context)
@@ -175,4 +161,20 @@ int main(int argc, char** argv) {
       etude::EvaluationSamplesCallback{.make = Writer{text, content.substr(0, 16)}});
   fmt::print("{} parameters, {} characters to learn from\n", trainer.get_num_trainable_parameters(), split);
   trainer.train({.resume_from_checkpoint = etude::if_any});  // run the same command again to resume
+}
+
+int main(int argc, char** argv) {
+  const etude::TrainingArguments defaults{.output_dir = "char_lm_output",
+                                          .per_device_train_batch_size = 32,
+                                          .per_device_eval_batch_size = 64,
+                                          .max_steps = 600,
+                                          .learning_rate = 2e-3,
+                                          .weight_decay = 0.1,
+                                          .lr_scheduler_type = etude::SchedulerType::cosine,
+                                          .warmup_steps = 50,
+                                          .eval_strategy = etude::IntervalStrategy::steps,
+                                          .eval_steps = 200,
+                                          .save_strategy = etude::SaveStrategy::no,
+                                          .logging_steps = 50};
+  return etude::run(argc, argv, defaults, TextArguments{}, train);
 }

@@ -8,8 +8,7 @@
 using ClassificationMetrics =
     etude::MetricCallback<etude::metrics::Accuracy, etude::metrics::Precision, etude::metrics::Recall>;
 
-int main(int argc, char** argv) {
-  const auto args = etude::parse_arguments(argc, argv, digits::arguments());
+void train(const etude::TrainingArguments& args) {
   const auto [train, test] = digits::split(digits::read(), args.seed);
   etude::Trainer<ClassificationMetrics, etude::RunHistoryCallback> trainer(
       {.model = digits::Net(),
@@ -23,3 +22,5 @@ int main(int argc, char** argv) {
        {"train_loss_epoch", "eval_loss_epoch", "eval_accuracy", "eval_precision", "eval_recall"})
     fmt::print("{}: {:.3f}\n", name, fmt::join(history.get_metric_values(name), " "));
 }
+
+int main(int argc, char** argv) { return etude::run(argc, argv, digits::arguments(), train); }

@@ -35,12 +35,7 @@ void draw(const torch::Tensor& images) {
       }
 }
 
-struct DrawEachEpoch {
-  void on(const etude::Log& e) {
-    if (!e.logs.contains("discriminator_loss")) return;
-    etude::print("epoch {:.0f} discriminator_loss {:.6f} generator_loss {:.6f}\n", e.state.epoch,
-                 e.logs.at("discriminator_loss"), e.logs.at("generator_loss"));
-  }
+struct DrawAtEnd {
   void on(const etude::TrainEnd& e) {
     const torch::NoGradGuard no_grad;
     e.model.train(false);
@@ -49,9 +44,7 @@ struct DrawEachEpoch {
 };
 
 // [training_step]
-struct GanTrainer final
-    : etude::TrainerBase<GanTrainer, etude::Without<etude::ProgressCallback, etude::PrinterCallback>,
-                         DrawEachEpoch> {
+struct GanTrainer final : etude::TrainerBase<GanTrainer, DrawAtEnd> {
   using TrainerBase::TrainerBase;
   static constexpr bool automatic_optimization = false;
 
@@ -78,6 +71,14 @@ struct GanTrainer final
 };
 // [/training_step]
 
+void train(const etude::TrainingArguments& args) {
+  GanTrainer trainer({.model_init = [] { return Gan(); },
+                      .args = args,
+                      .train_dataset = digits::read().first,
+                      .optimizers = {{"generator", {}}, {"discriminator", {.learning_rate = 5e-4}}}});
+  trainer.train();
+}
+
 int main(int argc, char** argv) {
   auto args = digits::arguments();
   args.output_dir = "dcgan_output";
@@ -89,11 +90,7 @@ int main(int argc, char** argv) {
   args.max_grad_norm = 0;
   args.eval_strategy = etude::IntervalStrategy::no;
   args.train_sampling_strategy = etude::SamplingStrategy::sequential;
-  args = etude::parse_arguments<etude::TrainingArguments>(argc, argv, args);
-
-  GanTrainer trainer({.model_init = [] { return Gan(); },
-                      .args = args,
-                      .train_dataset = digits::read().first,
-                      .optimizers = {{"generator", {}}, {"discriminator", {.learning_rate = 5e-4}}}});
-  trainer.train();
+  args.log_lines = {
+      "epoch {epoch:.0f} discriminator_loss {discriminator_loss:.6f} generator_loss {generator_loss:.6f}"};
+  return etude::run(argc, argv, args, train);
 }

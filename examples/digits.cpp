@@ -40,20 +40,32 @@ struct Announce {
     etude::print("Up to {} epochs of {} examples, in batches of {}.\n", e.args.num_train_epochs,
                  *e.train_dataloader->dataset_size(), e.args.per_device_train_batch_size);
   }
-  void on(const etude::Log& e) {
-    const auto number = [&](const char* name) { return e.logs.at(name); };
-    if (e.logs.contains("loss")) etude::print("epoch {:.0f} loss {:.6f}\n", e.state.epoch, number("loss"));
-    if (e.logs.contains("eval_loss"))
-      etude::print("epoch {:.0f} eval_loss {:.6f} accuracy {:.4f}\n", e.state.epoch, number("eval_loss"),
-                   number("eval_accuracy"));
-  }
   void on(const etude::Stop& e) {
     etude::print("Stopped after {} steps: {}.\n", e.state.global_step, e.reason);
   }
 };
 
+// [trainer]
+void train(const etude::TrainingArguments& args, const DigitsArguments& options) {
+  const auto [train, test] = digits::split(digits::read(options.data), args.seed);
+
+  etude::Trainer<Announce, etude::EarlyStoppingCallback, etude::ReportCallback> trainer(
+      {.model_init = [] { return Net(); },
+       .args = args,
+       .loss = torch::nn::CrossEntropyLoss(),
+       .train_dataset = digits::dataset(train),
+       .eval_dataset = digits::dataset(test),
+       .compute_metrics = etude::metrics::accuracy},
+      etude::EarlyStoppingCallback{.early_stopping_patience = options.early_stopping_patience});
+
+  // Run the same command again to resume an interrupted training.
+  trainer.train({.resume_from_checkpoint = etude::if_any});
+  const auto metrics = trainer.evaluate();
+  fmt::print("accuracy on {} digits that it was not trained on: {:.4f}\n", test.second.size(0),
+             metrics.at("eval_accuracy"));
+}
+
 int main(int argc, char** argv) {
-  // [trainer]
   // Defaults that suit this network; the command line overrides them.
   const etude::TrainingArguments defaults{
       .output_dir = "digits_output",
@@ -70,24 +82,9 @@ int main(int argc, char** argv) {
       .load_best_model_at_end = true,
       .metric_for_best_model = "accuracy",
       .logging_strategy = etude::IntervalStrategy::epoch,
+      .log_lines = {"epoch {epoch:.0f} loss {loss:.6f}",
+                    "epoch {epoch:.0f} eval_loss {eval_loss:.6f} accuracy {eval_accuracy:.4f}"},
   };
-  const auto [args, options] = etude::parse_arguments(argc, argv, defaults, DigitsArguments{});
-
-  const auto [train, test] = digits::split(digits::read(options.data), args.seed);
-
-  etude::Trainer<Announce, etude::EarlyStoppingCallback, etude::ReportCallback> trainer(
-      {.model_init = [] { return Net(); },
-       .args = args,
-       .loss = torch::nn::CrossEntropyLoss(),
-       .train_dataset = digits::dataset(train),
-       .eval_dataset = digits::dataset(test),
-       .compute_metrics = etude::metrics::accuracy},
-      etude::EarlyStoppingCallback{.early_stopping_patience = options.early_stopping_patience});
-
-  // Run the same command again to resume an interrupted training.
-  trainer.train({.resume_from_checkpoint = etude::if_any});
-  const auto metrics = trainer.evaluate();
-  // [/trainer]
-  fmt::print("accuracy on {} digits that it was not trained on: {:.4f}\n", test.second.size(0),
-             metrics.at("eval_accuracy"));
+  return etude::run(argc, argv, defaults, DigitsArguments{}, train);
 }
+// [/trainer]

@@ -3,8 +3,7 @@
 #include <fstream>
 #include <iterator>
 
-int main(int argc, char** argv) try {
-  const auto args = etude::parse_arguments(argc, argv, etude::TrainingArguments{.learning_rate = 3e-3});
+void train(const etude::TrainingArguments& args) {
   std::ifstream file("README.md", std::ios::binary);
   const std::vector<std::uint8_t> bytes(std::istreambuf_iterator<char>(file), {});
   const auto text = torch::tensor(bytes).to(torch::kLong);  // each byte is a token
@@ -19,7 +18,8 @@ int main(int argc, char** argv) try {
   trainer.train({.resume_from_checkpoint = etude::if_any});
   fmt::print("perplexity of a byte: {:.2f}\n", std::exp(trainer.evaluate().at("eval_loss")));
   trainer.save_model("fine-tuned");  // in Python: GPT2LMHeadModel.from_pretrained("fine-tuned")
-} catch (const std::exception& error) {
-  fmt::print(stderr, "{}\n", error.what());
-  return 1;
+}
+
+int main(int argc, char** argv) {
+  return etude::run(argc, argv, etude::TrainingArguments{.learning_rate = 3e-3}, train);
 }

@@ -25,10 +25,7 @@ etude::Dataset points(std::int64_t n) {
   return {x, x.square().sum(1).lt(0.6).to(torch::kLong)};
 }
 
-int main(int argc, char** argv) try {
-  // The command line overrides these defaults: --num_train_epochs 5 --eval_strategy epoch
-  auto args = etude::parse_arguments(argc, argv, etude::TrainingArguments{.learning_rate = 1e-2});
-
+void train(const etude::TrainingArguments& args) {
   etude::Trainer<Announce> trainer({.model = Net(),
                                     .args = args,
                                     .loss = torch::nn::CrossEntropyLoss(),
@@ -40,7 +37,9 @@ int main(int argc, char** argv) try {
   etude::TrainOutput result = trainer.train({.resume_from_checkpoint = etude::if_any});
   etude::Metrics metrics = trainer.evaluate();
   fmt::print("{} steps, accuracy {:.3f}\n", result.global_step, metrics.at("eval_accuracy"));
-} catch (const std::exception& error) {
-  fmt::print(stderr, "{}\n", error.what());  // its first line says what is wrong
-  return 1;
+}
+
+int main(int argc, char** argv) {
+  // The command line overrides these defaults: --num_train_epochs 5 --eval_strategy epoch
+  return etude::run(argc, argv, etude::TrainingArguments{.learning_rate = 1e-2}, train);
 }

@@ -57,27 +57,17 @@ std::string decode(const torch::Tensor& ids, etude::TokenType type) {
                                          : fmt::format("{}", fmt::join(numbers, ","));
 }
 
-int main(int argc, char** argv) try {
-  const etude::TrainingArguments defaults{.output_dir = "gpt2_output",
-                                          .per_device_train_batch_size = 8,
-                                          .learning_rate = 6e-4,
-                                          .weight_decay = 0.1,
-                                          .adam_beta2 = 0.95,
-                                          .lr_scheduler_type = etude::SchedulerType::cosine,
-                                          .warmup_steps = 100,
-                                          .save_total_limit = 2};
-  const auto [args, options, config, sampling] =
-      etude::parse_arguments(argc, argv, defaults, Options{}, gpt2::Config{}, gpt2::Sampling{});
-
+void run(const etude::TrainingArguments& args, const Options& options, const gpt2::Config& config,
+         const gpt2::Sampling& sampling) {
   torch::manual_seed(static_cast<std::uint64_t>(args.seed));
   auto model = options.model.empty() ? gpt2::GPT2(config) : gpt2::load(options.model);
   if (!options.model.empty() && etude::to_json_value(config) != etude::to_json_value(gpt2::Config{}))
     throw etude::ArgumentError(fmt::format(
         "model is {}: its config.json has the options of the model, so none may be given", options.model));
-  const auto windows = [&, &given = options](const std::string& file) {
-    return etude::TokenWindows(file, {.context = given.context.value_or(model->config().n_positions),
-                                      .stride = given.stride,
-                                      .type = given.token_type,
+  const auto windows = [&](const std::string& file) {
+    return etude::TokenWindows(file, {.context = options.context.value_or(model->config().n_positions),
+                                      .stride = options.stride,
+                                      .type = options.token_type,
                                       .vocab_size = model->config().vocab_size});
   };
 
@@ -96,7 +86,7 @@ int main(int argc, char** argv) try {
     const auto loss = trainer.evaluate().at("eval_loss");
     if (trainer.state().is_world_process_zero) fmt::print("perplexity {:.3f}\n", std::exp(loss));
   }
-  if (options.prompt.empty() || !trainer.state().is_world_process_zero) return 0;
+  if (options.prompt.empty() || !trainer.state().is_world_process_zero) return;
 
   const auto prompt = encode(options.prompt, options.token_type);
   if (prompt.max().item<std::int64_t>() >= model->config().vocab_size)
@@ -109,7 +99,16 @@ int main(int argc, char** argv) try {
     etude::save_safetensors(options.logits, {{"logits", model->forward(prompt.to(device))}});
   }
   fmt::print("{}\n", decode(gpt2::generate(trainer.model(), prompt, sampling).cpu(), options.token_type));
-} catch (const std::exception& error) {
-  fmt::print(stderr, "{}\n", error.what());
-  return 1;
+}
+
+int main(int argc, char** argv) {
+  const etude::TrainingArguments defaults{.output_dir = "gpt2_output",
+                                          .per_device_train_batch_size = 8,
+                                          .learning_rate = 6e-4,
+                                          .weight_decay = 0.1,
+                                          .adam_beta2 = 0.95,
+                                          .lr_scheduler_type = etude::SchedulerType::cosine,
+                                          .warmup_steps = 100,
+                                          .save_total_limit = 2};
+  return etude::run(argc, argv, defaults, Options{}, gpt2::Config{}, gpt2::Sampling{}, run);
 }

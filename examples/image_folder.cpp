@@ -100,36 +100,27 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-struct PrintEpochs {
-  void on(const etude::Log& e) {
-    if (e.logs.contains("loss")) etude::print("epoch {:.0f} loss {:.6f}\n", e.state.epoch, e.logs.at("loss"));
-    if (e.logs.contains("eval_loss"))
-      etude::print("epoch {:.0f} eval_loss {:.6f} accuracy {:.4f}\n", e.state.epoch, e.logs.at("eval_loss"),
-                   e.logs.at("eval_accuracy"));
-  }
-};
+void train(const etude::TrainingArguments& args, const Options& options) {
+  const fs::path root = options.images;
+  if (!fs::exists(root)) write_digits(root);
+  etude::Trainer<> trainer({.model_init = [] { return Net(); },
+                            .args = args,
+                            .loss = torch::nn::CrossEntropyLoss(),
+                            .train_dataset = ImageFolder(root / "train", options.augment),
+                            .eval_dataset = etude::Dataset(ImageFolder(root / "test", false)),
+                            .compute_metrics = etude::metrics::accuracy});
+  trainer.train();
+}
 
-int main(int argc, char** argv) try {
+int main(int argc, char** argv) {
   auto defaults = digits::arguments();
   defaults.output_dir = "image_folder_output";
   defaults.optim = etude::OptimizerNames::adam;
   defaults.lr_scheduler_type = etude::SchedulerType::constant;
   defaults.max_grad_norm = 0;
   defaults.dataloader_num_workers = 2;
-  const auto [args, options] = etude::parse_arguments(argc, argv, defaults, Options{});
-
-  const fs::path root = options.images;
-  if (!fs::exists(root)) write_digits(root);
-  using Quiet = etude::Without<etude::ProgressCallback, etude::PrinterCallback>;
-  etude::Trainer<PrintEpochs, Quiet> trainer(
-      {.model_init = [] { return Net(); },
-       .args = args,
-       .loss = torch::nn::CrossEntropyLoss(),
-       .train_dataset = ImageFolder(root / "train", options.augment),
-       .eval_dataset = etude::Dataset(ImageFolder(root / "test", false)),
-       .compute_metrics = etude::metrics::accuracy});
-  trainer.train();
-} catch (const std::exception& error) {
-  fmt::print(stderr, "{}\n", error.what());
-  return 1;
+  defaults.report = etude::ReportMode::lines;
+  defaults.log_lines = {"epoch {epoch:.0f} loss {loss:.6f}",
+                        "epoch {epoch:.0f} eval_loss {eval_loss:.6f} accuracy {eval_accuracy:.4f}"};
+  return etude::run(argc, argv, defaults, Options{}, train);
 }

@@ -69,22 +69,7 @@ struct PrintLosses {
   }
 };
 
-int main(int argc, char** argv) {
-  const etude::TrainingArguments defaults{.output_dir = "lstm_language_model_output",
-                                          .per_device_train_batch_size = 20,
-                                          .per_device_eval_batch_size = 10,
-                                          .num_train_epochs = 10,
-                                          .optim = etude::OptimizerNames::adam,
-                                          .learning_rate = 2e-3,
-                                          .max_grad_norm = 0.25,
-                                          .lr_scheduler_type = etude::SchedulerType::constant,
-                                          .eval_strategy = etude::IntervalStrategy::epoch,
-                                          .save_strategy = etude::SaveStrategy::epoch,
-                                          .save_total_limit = 1,
-                                          .load_best_model_at_end = true,
-                                          .logging_strategy = etude::IntervalStrategy::epoch};
-  const auto [args, text] = etude::parse_arguments(argc, argv, defaults, TextArguments{});
-
+void train(const etude::TrainingArguments& args, const TextArguments& text) {
   const auto [numbers, characters] = read(text.text);
   const auto split = numbers.size(0) * 9 / 10;
   const auto train = numbers.narrow(0, 0, split), test = numbers.narrow(0, split, numbers.size(0) - split);
@@ -103,4 +88,21 @@ int main(int argc, char** argv) {
   // [/trainer]
   trainer.train({.resume_from_checkpoint = etude::if_any});  // run the same command again to resume
   trainer.save_model(args.output_dir);
+}
+
+int main(int argc, char** argv) {
+  const etude::TrainingArguments defaults{.output_dir = "lstm_language_model_output",
+                                          .per_device_train_batch_size = 20,
+                                          .per_device_eval_batch_size = 10,
+                                          .num_train_epochs = 10,
+                                          .optim = etude::OptimizerNames::adam,
+                                          .learning_rate = 2e-3,
+                                          .max_grad_norm = 0.25,
+                                          .lr_scheduler_type = etude::SchedulerType::constant,
+                                          .eval_strategy = etude::IntervalStrategy::epoch,
+                                          .save_strategy = etude::SaveStrategy::epoch,
+                                          .save_total_limit = 1,
+                                          .load_best_model_at_end = true,
+                                          .logging_strategy = etude::IntervalStrategy::epoch};
+  return etude::run(argc, argv, defaults, TextArguments{}, train);
 }

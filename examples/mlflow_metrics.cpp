@@ -24,8 +24,7 @@ struct MLflowMetrics : etude::LogMetricsBase<MLflowMetrics> {
   }
 };
 
-int main(int argc, char** argv) {
-  const auto args = etude::parse_arguments(argc, argv, digits::arguments());
+void train(const etude::TrainingArguments& args) {
   const auto [train, test] = digits::split(digits::read(), args.seed);
   etude::Trainer<MLflowMetrics> trainer({.model = digits::Net(),
                                          .args = args,
@@ -35,3 +34,5 @@ int main(int argc, char** argv) {
                                          .compute_metrics = etude::metrics::accuracy});
   trainer.train();
 }
+
+int main(int argc, char** argv) { return etude::run(argc, argv, digits::arguments(), train); }

@@ -2,8 +2,7 @@
 
 #include "data/digits.hpp"
 
-int main(int argc, char** argv) {
-  const auto args = etude::parse_arguments(argc, argv, digits::arguments());
+void train(const etude::TrainingArguments& args) {
   const auto [train, test] = digits::split(digits::read(), args.seed);
   etude::Trainer<etude::PredictionsToCSVCallback> trainer(
       {.model = digits::Net(),
@@ -27,3 +26,5 @@ int main(int argc, char** argv) {
   }
   fmt::print("{}: {} of {} are right\n", path, right, all);
 }
+
+int main(int argc, char** argv) { return etude::run(argc, argv, digits::arguments(), train); }

@@ -21,15 +21,7 @@ struct LargestImpl : torch::nn::Module {
 };
 TORCH_MODULE(Largest);
 
-int main(int argc, char** argv) {
-  const auto args = etude::parse_arguments(argc, argv,
-                                           etude::TrainingArguments{.output_dir = "printer_output",
-                                                                    .per_device_train_batch_size = 64,
-                                                                    .num_train_epochs = 2,
-                                                                    .learning_rate = 3e-3,
-                                                                    .save_strategy = etude::SaveStrategy::no,
-                                                                    .logging_steps = 50,
-                                                                    .disable_tqdm = true});
+void train(const etude::TrainingArguments& args) {
   torch::manual_seed(static_cast<std::uint64_t>(args.seed));
   const auto tokens = torch::randint(32, {6400, 8}, torch::kLong);
   etude::Trainer<ShortPrinter> trainer({.model = Largest(),
@@ -38,4 +30,15 @@ int main(int argc, char** argv) {
                                         .train_dataset = {tokens, tokens.argmax(1)}});
   trainer.train();
   fmt::print("{:.0f} floating-point operations\n", trainer.state().total_flos);
+}
+
+int main(int argc, char** argv) {
+  const etude::TrainingArguments defaults{.output_dir = "printer_output",
+                                          .per_device_train_batch_size = 64,
+                                          .num_train_epochs = 2,
+                                          .learning_rate = 3e-3,
+                                          .save_strategy = etude::SaveStrategy::no,
+                                          .logging_steps = 50,
+                                          .disable_tqdm = true};
+  return etude::run(argc, argv, defaults, train);
 }

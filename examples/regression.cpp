@@ -56,40 +56,17 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-struct Announce {
-  void on(const etude::Log& e) {
-    const auto number = [&](const char* name) { return e.logs.at(name); };
-    if (e.logs.contains("loss")) etude::print("epoch {:.0f} loss {:.6f}\n", e.state.epoch, number("loss"));
-    if (e.logs.contains("eval_mse"))
-      etude::print("epoch {:.0f} eval_mse {:.6f} eval_mae {:.6f} eval_r2 {:.6f}\n", e.state.epoch,
-                   number("eval_mse"), number("eval_mae"), number("eval_r2"));
-  }
-};
-
 using RegressionMetrics = etude::MetricCallback<etude::metrics::MeanSquaredError,
                                                 etude::metrics::MeanAbsoluteError, etude::metrics::R2Score>;
 
-int main(int argc, char** argv) try {
-  const etude::TrainingArguments defaults{.output_dir = "regression_output",
-                                          .per_device_train_batch_size = 16,
-                                          .per_device_eval_batch_size = 64,
-                                          .num_train_epochs = 40,
-                                          .learning_rate = 3e-3,
-                                          .weight_decay = 0.01,
-                                          .lr_scheduler_type = etude::SchedulerType::constant,
-                                          .eval_strategy = etude::IntervalStrategy::epoch,
-                                          .save_strategy = etude::SaveStrategy::no,
-                                          .logging_strategy = etude::IntervalStrategy::epoch};
-  const auto [args, options] = etude::parse_arguments(argc, argv, defaults, Options{});
-
+void train(const etude::TrainingArguments& args, const Options& options) {
   const auto all = read(options.data);
   torch::manual_seed(static_cast<std::uint64_t>(args.seed));
   const auto order = torch::randperm(all.masses.size(0)).split(all.masses.size(0) * 8 / 10);
   const auto train = all.rows(order[0]), test = all.rows(order[1]);
 
   // Each evaluation writes its predictions to regression_output/eval_predictions.csv.
-  using Trainer = etude::Trainer<RegressionMetrics, Announce, etude::PredictionsToCSVCallback,
-                                 etude::Without<etude::ProgressCallback, etude::PrinterCallback>>;
+  using Trainer = etude::Trainer<RegressionMetrics, etude::PredictionsToCSVCallback>;
   Trainer trainer({.model_init = [train] { return Net(train); },
                    .args = args,
                    .loss = torch::nn::MSELoss(),
@@ -99,7 +76,23 @@ int main(int argc, char** argv) try {
   const auto metrics = trainer.evaluate();
   fmt::print("{} penguins that it was not trained on: off by {:.0f} g on average, R2 {:.3f}\n",
              test.masses.size(0), 1000 * metrics.at("eval_mae"), metrics.at("eval_r2"));
-} catch (const std::exception& error) {
-  fmt::print(stderr, "{}\n", error.what());
-  return 1;
+}
+
+int main(int argc, char** argv) {
+  const etude::TrainingArguments defaults{
+      .output_dir = "regression_output",
+      .per_device_train_batch_size = 16,
+      .per_device_eval_batch_size = 64,
+      .num_train_epochs = 40,
+      .learning_rate = 3e-3,
+      .weight_decay = 0.01,
+      .lr_scheduler_type = etude::SchedulerType::constant,
+      .eval_strategy = etude::IntervalStrategy::epoch,
+      .save_strategy = etude::SaveStrategy::no,
+      .logging_strategy = etude::IntervalStrategy::epoch,
+      .report = etude::ReportMode::lines,
+      .log_lines = {
+          "epoch {epoch:.0f} loss {loss:.6f}",
+          "epoch {epoch:.0f} eval_mse {eval_mse:.6f} eval_mae {eval_mae:.6f} eval_r2 {eval_r2:.6f}"}};
+  return etude::run(argc, argv, defaults, Options{}, train);
 }

@@ -16,17 +16,7 @@ struct Announce {
 };
 // [/announce]
 
-int main(int argc, char** argv) try {
-  const etude::TrainingArguments defaults{.output_dir = "several_processes_output",
-                                          .per_device_train_batch_size = 32,
-                                          .per_device_eval_batch_size = 256,
-                                          .num_train_epochs = 20,
-                                          .learning_rate = 2e-3,
-                                          .eval_strategy = etude::IntervalStrategy::epoch,
-                                          .save_strategy = etude::SaveStrategy::steps,
-                                          .save_steps = 20,
-                                          .save_total_limit = 2};
-  const auto args = etude::parse_arguments(argc, argv, defaults);
+void train(const etude::TrainingArguments& args) {
   const auto [train, test] = digits::split(digits::read(), args.seed);
 
   // [trainer]
@@ -42,13 +32,23 @@ int main(int argc, char** argv) try {
   // [/trainer]
   // [end]
   const auto metrics = trainer.evaluate();
-  if (!trainer.state().is_world_process_zero) return 0;
+  if (!trainer.state().is_world_process_zero) return;
   // [/end]
   double sum = 0;
   for (const auto& weights : trainer.model().parameters()) sum += weights.sum().item<double>();
   fmt::print("{} steps, accuracy {:.4f}, sum of the weights {:.9f}\n", trainer.state().global_step,
              metrics.at("eval_accuracy"), sum);
-} catch (const std::exception& error) {
-  fmt::print(stderr, "{}\n", error.what());
-  return 1;
+}
+
+int main(int argc, char** argv) {
+  const etude::TrainingArguments defaults{.output_dir = "several_processes_output",
+                                          .per_device_train_batch_size = 32,
+                                          .per_device_eval_batch_size = 256,
+                                          .num_train_epochs = 20,
+                                          .learning_rate = 2e-3,
+                                          .eval_strategy = etude::IntervalStrategy::epoch,
+                                          .save_strategy = etude::SaveStrategy::steps,
+                                          .save_steps = 20,
+                                          .save_total_limit = 2};
+  return etude::run(argc, argv, defaults, train);
 }

@@ -28,22 +28,7 @@ struct NetImpl : torch::nn::Module {
 // [/backbone]
 TORCH_MODULE(Net);
 
-struct PrintEpochs {
-  void on(const etude::Log& e) {
-    if (e.logs.contains("loss")) etude::print("epoch {} loss {:.6f}\n", e.state.epoch, e.logs.at("loss"));
-  }
-};
-
-int main(int argc, char** argv) try {
-  const etude::TrainingArguments defaults{.output_dir = "transferred",
-                                          .per_device_train_batch_size = 32,
-                                          .num_train_epochs = 4,
-                                          .learning_rate = 4e-3,
-                                          .lr_scheduler_type = etude::SchedulerType::constant,
-                                          .save_strategy = etude::SaveStrategy::no,
-                                          .logging_strategy = etude::IntervalStrategy::epoch,
-                                          .train_sampling_strategy = etude::SamplingStrategy::sequential};
-  auto [args, options] = etude::parse_arguments(argc, argv, defaults, TransferArguments{});
+void train(const etude::TrainingArguments& args, const TransferArguments& options) {
   const auto [train, test] = digits::split(digits::read(), args.seed);
   torch::manual_seed(1);
   Net net(options.backbone);
@@ -53,7 +38,7 @@ int main(int argc, char** argv) try {
                                  .loss = torch::nn::CrossEntropyLoss(),
                                  .train_dataset = digits::dataset(train),
                                  .parameter_groups = {{"backbone", {.frozen = true}}}};
-  using Trainer = etude::Trainer<PrintEpochs, etude::ParameterGroupsCallback>;
+  using Trainer = etude::Trainer<etude::ParameterGroupsCallback>;
   Trainer(training).train();
 
   training.args.layerwise_learning_rate_decay = 0.5;
@@ -65,7 +50,17 @@ int main(int argc, char** argv) try {
   net->eval();
   const auto right = net(test.first).argmax(1) == test.second;
   fmt::print("accuracy {:.4f}\n", right.to(torch::kDouble).mean().item<double>());
-} catch (const std::exception& error) {
-  fmt::print(stderr, "{}\n", error.what());
-  return 1;
+}
+
+int main(int argc, char** argv) {
+  const etude::TrainingArguments defaults{.output_dir = "transferred",
+                                          .per_device_train_batch_size = 32,
+                                          .num_train_epochs = 4,
+                                          .learning_rate = 4e-3,
+                                          .lr_scheduler_type = etude::SchedulerType::constant,
+                                          .save_strategy = etude::SaveStrategy::no,
+                                          .logging_strategy = etude::IntervalStrategy::epoch,
+                                          .log_lines = {"epoch {epoch} loss {loss:.6f}"},
+                                          .train_sampling_strategy = etude::SamplingStrategy::sequential};
+  return etude::run(argc, argv, defaults, TransferArguments{}, train);
 }

@@ -38,21 +38,23 @@ etude::LossOutput compute_loss(etude::Model& model, const etude::Batch& batch) {
           .logs = {{"reconstruction", reconstruction}, {"kl", kl}}};
 }
 
-struct PrintLosses {
-  void on(const etude::Log& e) {
-    for (const std::string prefix : {"", "eval_"})
-      if (e.logs.contains(prefix + "kl"))
-        etude::print("epoch {:.0f} {}loss {:.6f} {}reconstruction {:.6f} {}kl {:.6f}\n", e.state.epoch,
-                     prefix, e.logs.at(prefix + "loss"), prefix, e.logs.at(prefix + "reconstruction"), prefix,
-                     e.logs.at(prefix + "kl"));
-  }
-};
-
 /// Four rows of digits from random codes, the same ones each time.
 std::vector<etude::Sample> draw_digits(const etude::Evaluate& e) {
   const auto codes = torch::randn({16, 8}, e.model.parameters().front().options());
   const auto digits = e.model.as<VaeImpl>().draw(codes);
   return {etude::image_sample("digits", digits.reshape({4, 4, 8, 8}).transpose(1, 2).reshape({32, 32}))};
+}
+
+void train(const etude::TrainingArguments& args) {
+  const auto images = digits::read().first;
+  etude::Trainer<etude::EvaluationSamplesCallback, etude::SamplesToFolderCallback> trainer(
+      {.model_init = [] { return Vae(); },
+       .args = args,
+       .compute_loss = compute_loss,
+       .train_dataset = images.narrow(0, 0, 1440),
+       .eval_dataset = etude::Dataset(images.narrow(0, 1440, 357))},
+      etude::EvaluationSamplesCallback{.make = draw_digits});
+  trainer.train();
 }
 
 int main(int argc, char** argv) {
@@ -62,16 +64,8 @@ int main(int argc, char** argv) {
   args.lr_scheduler_type = etude::SchedulerType::constant;
   args.max_grad_norm = 0;
   args.train_sampling_strategy = etude::SamplingStrategy::sequential;
-  args = etude::parse_arguments<etude::TrainingArguments>(argc, argv, args);
-
-  const auto images = digits::read().first;
-  etude::Trainer<etude::Without<etude::ProgressCallback, etude::PrinterCallback>, PrintLosses,
-                 etude::EvaluationSamplesCallback, etude::SamplesToFolderCallback>
-      trainer({.model_init = [] { return Vae(); },
-               .args = args,
-               .compute_loss = compute_loss,
-               .train_dataset = images.narrow(0, 0, 1440),
-               .eval_dataset = etude::Dataset(images.narrow(0, 1440, 357))},
-              etude::EvaluationSamplesCallback{.make = draw_digits});
-  trainer.train();
+  args.log_lines = {"epoch {epoch:.0f} loss {loss:.6f} reconstruction {reconstruction:.6f} kl {kl:.6f}",
+                    "epoch {epoch:.0f} eval_loss {eval_loss:.6f} eval_reconstruction "
+                    "{eval_reconstruction:.6f} eval_kl {eval_kl:.6f}"};
+  return etude::run(argc, argv, args, train);
 }

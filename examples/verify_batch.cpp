@@ -34,8 +34,7 @@ struct VerifyingTrainer : etude::TrainerBase<VerifyingTrainer, VerifyBatch, etud
 };
 // [/trainer]
 
-int main(int argc, char** argv) {
-  const auto args = etude::parse_arguments(argc, argv, digits::arguments());
+void train(const etude::TrainingArguments& args) {
   const auto [train, test] = digits::split(digits::read(), args.seed);
   VerifyingTrainer trainer({.model = digits::Net(),
                             .args = args,
@@ -44,3 +43,5 @@ int main(int argc, char** argv) {
                             .eval_dataset = digits::dataset(test)});
   trainer.train();
 }
+
+int main(int argc, char** argv) { return etude::run(argc, argv, digits::arguments(), train); }

@@ -33,19 +33,7 @@ etude::Dataset points(std::int64_t n) {
   return {x, x.square().sum(1).lt(0.6).to(torch::kLong)};
 }
 
-int main(int argc, char** argv) try {
-  // [arguments]
-  auto args = etude::parse_arguments(
-      argc, argv,
-      etude::TrainingArguments{
-          .output_dir = "tutorial_output",
-          .num_train_epochs = 20,
-          .learning_rate = 1e-2,
-          .eval_strategy = etude::IntervalStrategy::epoch,
-          .load_best_model_at_end = true,
-          .metric_for_best_model = "f1"});
-  // [/arguments]
-
+void train(const etude::TrainingArguments& args) {
   // [trainer]
   etude::Trainer trainer(
       {.model_init = [] { return Net(); },
@@ -72,7 +60,19 @@ int main(int argc, char** argv) try {
       trainer.evaluate().at("eval_f1"),
       result.stop_reason.empty() ? "not stopped" : result.stop_reason);
   // [/end]
-} catch (const std::exception& error) {
-  fmt::print(stderr, "{}\n", error.what());
-  return 1;
+}
+
+int main(int argc, char** argv) {
+  // [arguments]
+  return etude::run(
+      argc, argv,
+      etude::TrainingArguments{
+          .output_dir = "tutorial_output",
+          .num_train_epochs = 20,
+          .learning_rate = 1e-2,
+          .eval_strategy = etude::IntervalStrategy::epoch,
+          .load_best_model_at_end = true,
+          .metric_for_best_model = "f1"},
+      train);
+  // [/arguments]
 }
