@@ -81,7 +81,7 @@ target_precompile_headers(etude PRIVATE <torch/types.h> <etude/loop/core.hpp>)
 etude_sources(etude_files ${etude_kernels})
 etude_add_library(etude_kernels ${etude_files})
 target_link_libraries(etude_kernels PRIVATE etude)
-# With a precompiled header, g++ would optimise them as the header is, with -O2.
+# g++ compiles with the optimisation level of the precompiled header, which is -O2 in a Release build.
 if(CMAKE_BUILD_TYPE STREQUAL "Debug")
   target_precompile_headers(etude_kernels REUSE_FROM etude)
 endif()

@@ -50,18 +50,19 @@ int run_main(int argc, const char* const* argv, Function& function, std::tuple<S
 
 }  // namespace detail
 
-/// The whole of a `main`: fills structs from the command line, as `parse_arguments` does, calls a function
-/// with them, and returns the exit status.
+/// Implements `main`: fills structs from the command line as `parse_arguments` does, calls a function with
+/// them, and returns the exit status.
 ///
 ///     int main(int argc, char** argv) {
 ///       return etude::run(argc, argv, etude::TrainingArguments{.output_dir = "runs"},
 ///                         [](const etude::TrainingArguments& args) { ... });
 ///     }
 ///
-/// The last part is the function, those before it are the defaults. Without any, the function's parameters
-/// say which structs to fill. The status is what it returns or, if that is nothing, 0; 2 for wrong arguments,
-/// 128 and the signal's number after a training that a signal interrupted, unless that ended the program, and
-/// 1 for every other exception, which becomes one line on standard error.
+/// The last argument is the function; the ones before it are defaults. Without defaults, the types of the
+/// function's parameters determine which structs are parsed. Returns the function's result, or 0 if it
+/// returns nothing; 2 for wrong arguments; 128 plus the signal's number if a signal interrupted a training
+/// and the program handles that signal; and 1 for any other exception, which is printed to standard error as
+/// one line.
 template <class... Parts>
 int run(int argc, const char* const* argv, Parts... parts) {
   constexpr auto last = sizeof...(Parts) - 1;

@@ -21,7 +21,7 @@
 
 namespace etude::inline v0 {
 namespace detail {
-/// An empty JSON object: not inline, since every program would compile the constructor.
+/// An empty JSON object. Out of line, so that programs don't compile its constructor.
 nlohmann::json no_options();
 }  // namespace detail
 
@@ -191,12 +191,12 @@ struct TrainingArguments {
       (LogLevel, log_level_replica,
        "the same for the processes other than the first, whose messages often say the same", LogLevel::error),
       (std::optional<ReportMode>, report,
-       "what is printed of a training: a progress bar with the logs above it, the logs alone, or nothing but "
-       "messages; unset is bar or, with disable_tqdm, lines"),
+       "what a training prints: a progress bar with logs above it, logs only, or neither; unset is bar or, "
+       "with "
+       "disable_tqdm, lines"),
       (std::vector<std::string>, log_lines,
-       "formats of the printed logs, each as in fmt, with fields such as {epoch:.0f}, {step} and {loss:.4f}; "
-       "a "
-       "log is printed in those that it has all fields of; empty prints each log whole",
+       "print logs in these fmt formats, whose fields are step and the names of logged values: {epoch:.0f}, "
+       "{step}, {loss:.4f}; each log uses every format whose fields it contains; empty prints whole logs",
        {}),
       (std::optional<bool>, disable_tqdm, "no progress bar; unset is yes where log_level is above warning"),
       (std::vector<std::string>, report_to,
@@ -284,7 +284,7 @@ struct TrainingArguments {
   friend bool operator==(const TrainingArguments&, const TrainingArguments&) = default;
 };
 
-/// The arguments of a loop as one writes it by hand: a constant learning rate, no clipping of gradients, no
+/// Arguments that match a hand-written loop: a constant learning rate, no clipping of gradients, no
 /// weight decay, the examples in their order, and no checkpoints. The defaults are those of Hugging Face.
 TrainingArguments plain_loop();
 

@@ -4,8 +4,8 @@
 
 namespace etude::inline v0 {
 namespace detail {
-/// Prints a log: as `args.log_lines` say or, without any, whole but for `total_flos`, on a terminal with
-/// lines that are broken between entries.
+/// Prints a log in the formats of `args.log_lines`. Without formats, prints every entry except `total_flos`,
+/// and on a terminal breaks lines between entries.
 void print_logs(const Log& e);
 }  // namespace detail
 
