@@ -78,7 +78,7 @@ int run(int argc, const char* const* argv, Parts... parts) {
     using Function = std::tuple_element_t<last, std::tuple<Parts...>>;
     static_assert(
         detail::HasOneSignature<Function>,
-        "etude: the function of run() has any parameters: name their types, or give defaults before it");
+        "etude: the function of run() is generic: name its parameter types, or give defaults before it");
     using Deduced = decltype(std::function(function));
     return detail::run_main(argc, argv, function, typename detail::Parameters<Deduced>::Types());
   }

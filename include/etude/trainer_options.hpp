@@ -262,10 +262,9 @@ concept ModelOrModule = std::same_as<M, Model> || HoldsModule<M> || std::derived
                         std::same_as<M, torch::jit::Module>;
 
 template <class F>
-concept FormOfComputeLoss = !
-HoldsModule<F>&& ModelOrModule<typename ModelParameter<F>::type> &&
-    (ComputesLoss<F, typename ModelParameter<F>::type, std::optional<double>> ||
-     ComputesLoss<F, typename ModelParameter<F>::type>);
+concept FormOfComputeLoss = (!HoldsModule<F>) && ModelOrModule<typename ModelParameter<F>::type> &&
+                            (ComputesLoss<F, typename ModelParameter<F>::type, std::optional<double>> ||
+                             ComputesLoss<F, typename ModelParameter<F>::type>);
 
 }  // namespace detail
 
@@ -287,8 +286,7 @@ class ComputeLossOption : public FunctionOption<ComputeLoss> {
       "etude: compute_loss is called as (model, batch) or (model, batch, num_items), where model is "
       "etude::Model& or the module's own type, batch is const etude::Batch&, and num_items is "
       "std::optional<double>; it returns a torch::Tensor, an etude::LossOutput, or parts by name, whose sum "
-      "is "
-      "the loss"))) ComputeLossOption(F compute);
+      "is the loss"))) ComputeLossOption(F compute);
 
  private:
   template <class F>

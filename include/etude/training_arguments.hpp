@@ -35,8 +35,9 @@ ETUDE_ENUM(SchedulerType, linear, cosine, cosine_with_restarts, polynomial, cons
 /// The library that carries the messages between processes.
 ETUDE_ENUM(DdpBackend, gloo, nccl, mpi);
 ETUDE_ENUM(LogLevel, debug, info, warning, error, critical, passive);
-/// The input tokens counted as seen.
+/// What a training prints.
 ETUDE_ENUM(ReportMode, bar, lines, quiet);
+/// The input tokens counted as seen.
 ETUDE_ENUM(InputTokens, no, all, non_padding);
 /// The treatment of an update whose loss or gradients aren't finite.
 ETUDE_ENUM(OnNonFinite, ignore, stop, skip, restore);
@@ -192,8 +193,7 @@ struct TrainingArguments {
        "the same for the processes other than the first, whose messages often say the same", LogLevel::error),
       (std::optional<ReportMode>, report,
        "what a training prints: a progress bar with logs above it, logs only, or neither; unset is bar or, "
-       "with "
-       "disable_tqdm, lines"),
+       "with disable_tqdm, lines"),
       (std::vector<std::string>, log_lines,
        "print logs in these fmt formats, whose fields are step and the names of logged values: {epoch:.0f}, "
        "{step}, {loss:.4f}; each log uses every format whose fields it contains; empty prints whole logs",

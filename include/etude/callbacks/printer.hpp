@@ -9,8 +9,7 @@ namespace detail {
 void print_logs(const Log& e);
 }  // namespace detail
 
-/// Prints the logs, in the first process of each machine, if `args.report` is lines. `args.log_lines` say
-/// how.
+/// Prints the logs, in the first process of each machine, if `args.report` is lines.
 struct PrinterCallback {
   using this_callback = PrinterCallback;
   void on(const Log& e);
