@@ -341,9 +341,11 @@ void TrainingCheckpoints::save_on_the_way_out(const char* reason, const SafePoin
   events_.attempt([&] { announce(); });
   if (!point && saved_ && saved_->first == core_.state.global_step && same_place(saved_->second)) return;
   const Snapshot<part::Callbacks> now(events_);
-  if (point) go_back(*point);
-  save(reason);
-  announce();
+  events_.attempt([&] {
+    if (point) go_back(*point);
+    save(reason);
+    announce();
+  });
   now.restore();
 }
 

@@ -49,7 +49,7 @@ void TrainLoop::part(detail::FunctionRef<void()> run_part) {
     }
     core_.ranks.leave(std::current_exception());
     std::optional<SafePoint> now;
-    events_.attempt([&] { now = work_.at_exception(); });
+    if (core_.args.save_on_exception) events_.attempt([&] { now = work_.at_exception(); });
     events_.report(std::current_exception());
     events_.attempt([&] { work_.save_after_exception(now); });
     end_early();
