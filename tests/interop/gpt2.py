@@ -171,18 +171,18 @@ def check_new_model(folder):
 
 
 def check_faults(folder):
-    def fault(*arguments):
+    def fault(status, *arguments):
         ran = subprocess.run([PROGRAM, *map(str, arguments)], cwd=folder, capture_output=True, text=True)
-        same(ran.returncode, 1, "exit status")
+        same(ran.returncode, status, "exit status")
         return ran.stderr
 
     other = pathlib.Path(folder, "other")
     other.mkdir()
     config = json.loads(pathlib.Path(folder, "theirs/config.json").read_text())
     pathlib.Path(other, "config.json").write_text(json.dumps(config | {"activation_function": "relu"}))
-    check('activation_function is "relu": must be "gelu_new"' in fault("--model", "other"), "another activation")
-    check("none may be given" in fault("--model", "theirs", "--n_layer", 3), "options beside a model")
-    check("must be less than vocab_size, 61" in fault("--model", "theirs", "--prompt", "3,61"), "a token outside of the vocabulary")
+    check('activation_function is "relu": must be "gelu_new"' in fault(1, "--model", "other"), "another activation")
+    check("none may be given" in fault(2, "--model", "theirs", "--n_layer", 3), "options beside a model")
+    check("must be less than vocab_size, 61" in fault(2, "--model", "theirs", "--prompt", "3,61"), "a token outside of the vocabulary")
 
 
 with tempfile.TemporaryDirectory() as folder:

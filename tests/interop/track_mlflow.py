@@ -330,8 +330,11 @@ def troubles(server, client):
               f"{way}: the loop takes {training.loop_seconds()} s, without a tracker {alone.loop_seconds()} s")
         same(len(training.spools()), 1 if way == 500 else 2 if way == 503 else 3, "spools")
     fail["way"] = "pass"
-    place.train(proxy.address, "--max_steps", "1").end()
-    run = place.run(4)
+    later = [place.train(proxy.address, "--max_steps", "1").end()]
+    while later[-1].spools() and len(later) < 5:  # the end of one training may be too short for a slow server
+        later.append(place.train(proxy.address, "--max_steps", "1").end())
+    same(later[-1].spools(), [], "spools that are left")
+    run = place.run(3 + len(later))
     runs = client.search_runs([run.info.experiment_id])
     same(sorted(len(histories_of(client, run)["extra_19"]) for run in runs if "extra_19" in run.data.metrics), [161] * 3, "points")
     same({run.info.status for run in runs}, {"FINISHED"}, "status")
