@@ -82,6 +82,7 @@
 #include "etude/model/carried_state.hpp"
 #include "etude/model/equal.hpp"
 #include "etude/model/label_smoothing.hpp"
+#include "etude/model/modules.hpp"
 #include "etude/model/recomputation.hpp"
 #include "etude/model/script_module.hpp"
 #include "etude/model/units.hpp"

@@ -19,7 +19,6 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/parameters.hpp"
 #include "etude/callback.hpp"
 #include "etude/data/batch.hpp"
 #include "etude/data/collate.hpp"
@@ -31,8 +30,10 @@
 #include "etude/libtorch/random_state.hpp"
 #include "etude/metrics/eval_prediction.hpp"
 #include "etude/metrics/time_by_phase.hpp"
+#include "etude/model/compute_loss_option.hpp"
 #include "etude/model/loss.hpp"
 #include "etude/model/model.hpp"
+#include "etude/model/modules.hpp"
 #include "etude/optim/lr_scheduler.hpp"
 #include "etude/optim/optimizer.hpp"
 #include "etude/optim/parameter_rules.hpp"
@@ -174,19 +175,6 @@ class LRSchedulerOption {
   bool needs_torch_optimizer_ = false;
 };
 
-/// A loss and the model outputs that it was computed from.
-struct LossOutput {
-  torch::Tensor loss;  ///< one element
-  Tensors outputs;     ///< without the loss
-  /// True if the loss is a sum over items divided by `num_items_in_batch`, so that the losses of a group add
-  /// up; otherwise it is a mean, and is multiplied by its micro-batch's share of the group: by what it is
-  /// divided by, if the trainer's `loss` or the model tells, or else by examples.
-  bool counts_items = false;
-  /// Parts of the loss by name, one element each: `{{"kl", kl}}`. They are logged, and averaged as the loss
-  /// is: in an evaluation under its prefix, "eval_kl".
-  Tensors logs = {};
-};
-
 /// The result of one batch of an evaluation.
 struct PredictionStepOutput {
   torch::Tensor loss;  ///< One element; undefined without labels that it needs.
@@ -195,118 +183,6 @@ struct PredictionStepOutput {
   Tensors logs = {};  ///< parts of the loss by name, one element each
   /// As in LossOutput: whether the loss is divided by the number of labels of its batch.
   bool counts_items = false;
-};
-
-/// The signature of the option `compute_loss`.
-using ComputeLoss = LossOutput(Model& model, const Batch& batch, std::optional<double> num_items);
-
-namespace detail {
-
-template <class R>
-concept NamedParts = requires(const R& parts) {
-                       { parts.begin()->first } -> std::convertible_to<std::string>;
-                       { parts.begin()->second } -> std::convertible_to<torch::Tensor>;
-                       parts.end();
-                     };
-template <class R>
-concept LossResult = std::same_as<R, LossOutput> || std::same_as<R, torch::Tensor> || NamedParts<R>;
-
-/// The parts and their sum. Throws DataError if there are none.
-LossOutput sum_of_parts(std::vector<std::string> names, std::vector<torch::Tensor> parts);
-
-template <LossResult R>
-LossOutput loss_output(R result) {
-  if constexpr (std::same_as<R, LossOutput>) {
-    return result;
-  } else if constexpr (std::same_as<R, torch::Tensor>) {
-    return {.loss = std::move(result), .outputs = {}};
-  } else {
-    std::vector<std::string> names;
-    std::vector<torch::Tensor> parts;
-    for (const auto& [name, part] : result) {
-      names.emplace_back(name);
-      parts.push_back(part);
-    }
-    return sum_of_parts(std::move(names), std::move(parts));
-  }
-}
-
-/// The model itself, or its module by class or by holder.
-template <class M>
-decltype(auto) model_as(Model& model) {
-  if constexpr (std::same_as<M, Model>) {
-    return (model);
-  } else if constexpr (HoldsModule<M>) {
-    return M(std::dynamic_pointer_cast<typename M::ContainedType>((model.as<M>(), model.module())));
-  } else {
-    return (model.as<M>());
-  }
-}
-
-/// Whether F computes a loss when it is called with a model as M, a batch and perhaps the number of items.
-template <class F, class M, class... Items>
-concept ComputesLoss = std::invocable<F&, M&, const Batch&, Items...> &&
-                       LossResult<std::remove_cvref_t<std::invoke_result_t<F&, M&, const Batch&, Items...>>>;
-
-/// The type in which F takes the model.
-template <class F>
-struct ModelParameter : std::type_identity<Model> {};
-template <class F>
-  requires requires(F f) { std::function(f); } &&
-           (std::tuple_size_v<typename Parameters<decltype(std::function(std::declval<F>()))>::Types> > 0)
-struct ModelParameter<F>
-    : std::tuple_element<0, typename Parameters<decltype(std::function(std::declval<F>()))>::Types> {};
-
-template <class M>
-concept ModelOrModule = std::same_as<M, Model> || HoldsModule<M> || std::derived_from<M, torch::nn::Module> ||
-                        std::same_as<M, torch::jit::Module>;
-
-template <class F>
-concept FormOfComputeLoss = (!HoldsModule<F>) && ModelOrModule<typename ModelParameter<F>::type> &&
-                            (ComputesLoss<F, typename ModelParameter<F>::type, std::optional<double>> ||
-                             ComputesLoss<F, typename ModelParameter<F>::type>);
-
-}  // namespace detail
-
-/// A function that computes the loss of a batch. It is called as `(model, batch)` or as
-/// `(model, batch, num_items)`, where `model` is an `etude::Model&` or the module's own type, `NetImpl&` or
-/// `Net`, and `num_items` is a `std::optional<double>`. It returns a LossOutput, the loss as a tensor, or
-/// parts by name, such as a `std::map<std::string, torch::Tensor>`: their sum is the loss, and they are
-/// logged.
-class ComputeLossOption : public FunctionOption<ComputeLoss> {
- public:
-  ComputeLossOption() = default;
-  template <class F>
-    requires(!std::derived_from<F, ComputeLossOption> && detail::FormOfComputeLoss<F>)
-  ComputeLossOption(F compute) : FunctionOption(adapted(std::move(compute))) {}
-
-  template <class F>
-    requires(!std::derived_from<F, ComputeLossOption> && !detail::FormOfComputeLoss<F>)
-  __attribute__((unavailable(
-      "etude: compute_loss is called as (model, batch) or (model, batch, num_items), where model is "
-      "etude::Model& or the module's own type, batch is const etude::Batch&, and num_items is "
-      "std::optional<double>; it returns a torch::Tensor, an etude::LossOutput, or parts by name, whose sum "
-      "is the loss"))) ComputeLossOption(F compute);
-
- private:
-  template <class F>
-  static std::function<ComputeLoss> adapted(F compute) {
-    if constexpr (std::convertible_to<F, std::function<ComputeLoss>>) {
-      return compute;
-    } else {
-      if constexpr (requires { compute == nullptr; })
-        if (compute == nullptr) return {};
-      return [compute = std::move(compute)](Model& model, const Batch& batch,
-                                            std::optional<double> num_items) mutable {
-        using M = typename detail::ModelParameter<F>::type;
-        auto&& taken = detail::model_as<M>(model);
-        if constexpr (detail::ComputesLoss<F, M, std::optional<double>>)
-          return detail::loss_output(compute(taken, batch, num_items));
-        else
-          return detail::loss_output(compute(taken, batch));
-      };
-    }
-  }
 };
 
 /// One of several optimizers. Whatever isn't set is as in the trainer's arguments.

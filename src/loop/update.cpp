@@ -227,6 +227,7 @@ void Update::advance(const DataPosition& next, double epoch, bool has_stepped) {
     for (const auto& loss : core_.group.losses())
       core_.log_window.add_loss(loss, core_.state.global_step + 1);
     ++core_.state.global_step;
+    if (targets_) targets_->move_targets(core_.state.global_step);
   } else {
     ++core_.progress.skipped_steps;
   }
@@ -247,6 +248,12 @@ void Update::begin_training() {
   if (core_.args.offload_optimizer) core_.offload_moments();
   if (core_.args.cuda_graph) captured_step_.begin();
   const bool has_shares = core_.ranks.several() && core_.shard_stage == ShardStage::parameters;
+  targets_ = std::dynamic_pointer_cast<ModulesImpl>(core_.model.module());
+  if (targets_ && !targets_->has_targets()) targets_ = nullptr;
+  if (targets_ && has_shares)
+    throw ArgumentError(
+        "ShardedDataParallel<3> keeps no whole parameters, which a target_of another module follows: use "
+        "stage 2");
   if (core_.args.gradient_checkpointing && !has_shares)
     core_.recomputed_units = std::make_unique<RecomputedUnits>(core_.model);
   if (!core_.ranks.several()) return;

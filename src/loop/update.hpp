@@ -11,6 +11,7 @@
 #include "etude/data/batch.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/event_source.hpp"
+#include "etude/model/modules.hpp"
 #include "etude/parallel/gradient_reducer.hpp"
 #include "micro_batches.hpp"
 #include "optimizer_steps.hpp"
@@ -77,7 +78,8 @@ class Update {
   OptimizerSteps steps_{events_, batches_};
   std::unique_ptr<StepStrategy> strategy_;
   CapturedStep captured_step_{events_};
-  bool is_captured_ = false;  // the update runs through it
+  std::shared_ptr<ModulesImpl> targets_;  // null if no module follows another
+  bool is_captured_ = false;              // the update runs through it
   bool keeps_loss_ = false;
   torch::Tensor loss_;
   std::int64_t size_ = 0;

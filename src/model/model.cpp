@@ -19,6 +19,7 @@
 #include "etude/data/batch.hpp"
 #include "etude/data/tensors.hpp"
 #include "etude/model/forward.hpp"
+#include "etude/model/modules.hpp"
 #include "etude/reflect/type_name.hpp"
 
 namespace etude::inline v0 {
@@ -112,8 +113,32 @@ std::shared_ptr<AnyModel> script_model(torch::jit::Module module) {
 
 }  // namespace detail
 
-void Model::throw_is_not(std::string_view type) const {
-  throw ArgumentError(fmt::format("the model is {} and not {}", name(), type));
+void Model::throw_is_not(std::string_view type, std::size_t found, std::size_t wanted) const {
+  if (found == 0) throw ArgumentError(fmt::format("the model is {} and not {}", name(), type));
+  throw ArgumentError(fmt::format(
+      "the model has {} modules of type {}, and {} are asked for: take all of them, in their order, "
+      "or one by its name, model.as<{}>(\"NAME\")",
+      found, type, wanted, type));
+}
+
+std::vector<Model> Model::modules() const {
+  std::vector<Model> result;
+  if (const auto* several = dynamic_cast<ModulesImpl*>(model_->module().get()))
+    for (const auto& named : several->parts()) result.push_back(named.part.model);
+  return result;
+}
+
+Model Model::module(const std::string& name) const {
+  const auto* several = dynamic_cast<ModulesImpl*>(model_->module().get());
+  if (!several)
+    throw ArgumentError(
+        fmt::format("the model is {} and has no modules by name, such as {}", this->name(), name));
+  std::vector<std::string> names;
+  for (const auto& named : several->parts()) {
+    if (named.name == name) return named.part.model;
+    names.push_back(named.name);
+  }
+  throw ArgumentError(fmt::format("the model has no module '{}': it has {}", name, fmt::join(names, ", ")));
 }
 
 std::vector<NamedTensor> Model::named_parameters() const { return each_once(model_->parameters()); }

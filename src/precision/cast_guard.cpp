@@ -19,10 +19,13 @@ namespace etude::inline v0 {
 CastGuard::CastGuard(const Model& model, torch::ScalarType dtype) {
   const torch::NoGradGuard no_grad;
   std::unordered_set<const void*> seen;  // a tied parameter has several names
-  for (const auto& tensors : {model.named_parameters(), model.named_buffers()})
-    for (const auto& [name, tensor] : tensors)
-      if (tensor.is_floating_point() && seen.insert(tensor.unsafeGetTensorImpl()).second)
-        originals_.emplace_back(tensor, tensor.variable_data());
+  auto models = model.modules();         // some of which the model's own list of tensors leaves out
+  models.push_back(model);
+  for (const auto& each : models)
+    for (const auto& tensors : {each.named_parameters(), each.named_buffers()})
+      for (const auto& [name, tensor] : tensors)
+        if (tensor.is_floating_point() && seen.insert(tensor.unsafeGetTensorImpl()).second)
+          originals_.emplace_back(tensor, tensor.variable_data());
   std::vector<torch::Tensor> copies;  // all of them first, since memory may run out
   for (const auto& [tensor, original] : originals_) copies.push_back(original.to(dtype));
   for (std::size_t i = 0; i < copies.size(); ++i) originals_[i].first.set_data(copies[i]);
@@ -79,6 +82,7 @@ void cast_weights(const Model& model, torch::ScalarType dtype) {
       tensor.set_data(tensor.variable_data().to(dtype));
     }
   }
+  for (const auto& part : model.modules()) cast_weights(part, dtype);
 }
 
 Batch with_inputs_as(Batch batch, torch::ScalarType dtype) {

@@ -1,4 +1,4 @@
-// EXPECT: compute_loss_of_another_form.cpp:.*: compute_loss is called as \(model, batch\) or
+// EXPECT: compute_loss_of_another_form.cpp:.*: compute_loss is called as \(modules..., batch\)
 // NEEDS: torch
 #include "etude/trainer_options.hpp"
 

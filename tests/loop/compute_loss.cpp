@@ -326,6 +326,13 @@ TEST_CASE(
       plain_function,
   };
   for (const auto& form : forms) CHECK(log_with(form).at("loss") == 3.5);
+  auto given = options(arguments(2), 4);
+  WithMean captured;
+  given.model = captured;
+  given.compute_loss = [captured](const Batch& batch) mutable { return square_of(*captured, batch); };
+  etude::Trainer<> trainer(given);
+  trainer.train();
+  CHECK(trainer.state().log_history.at(0).at("loss") == 3.5);
 }
 
 TEST_CASE("a loss of named parts is their sum, and each part is logged") {

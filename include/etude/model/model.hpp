@@ -247,19 +247,40 @@ class Model {
   /// The module; null for TorchScript.
   std::shared_ptr<torch::nn::Module> module() const { return model_->module(); }
 
-  /// The module as its own class, or through its holder: `as<Net>()` returns a NetImpl. Throws ArgumentError
-  /// that names both types.
+  /// The module as its own class, or through its holder: `as<Net>()` returns a NetImpl. Of a model that is
+  /// several Modules, the one of this class. Throws ArgumentError that names both types.
   template <class Given, class M = typename detail::ModuleOf<Given>::Type>
   M& as() const {
-    if constexpr (std::same_as<M, torch::jit::Module>) {
-      if (auto* script = model_->script()) return *script;
-    } else {
-      static_assert(std::derived_from<M, torch::nn::Module>,
-                    "etude: as<M>() returns a torch::nn module, or torch::jit::Module");
-      if (auto* module = dynamic_cast<M*>(model_->module().get())) return *module;
-    }
-    throw_is_not(type_name<M>());
+    return nth<M>(0, 1);
   }
+
+  /// The module of this name, of a model that is several Modules. Throws ArgumentError for a name or a type
+  /// that it hasn't.
+  template <class Given>
+  auto& as(const std::string& name) const {
+    return module(name).template as<Given>();
+  }
+
+  /// The `index`th of the modules that are an M, of which there must be `count`; of a model that isn't
+  /// several Modules, the module itself. Throws ArgumentError for another count.
+  template <class M>
+  M& nth(std::size_t index, std::size_t count) const {
+    static_assert(std::same_as<M, torch::jit::Module> || std::derived_from<M, torch::nn::Module>,
+                  "etude: as<M>() returns a torch::nn module, or torch::jit::Module");
+    std::vector<M*> found;
+    if (auto* whole = pointer_to<M>()) found.push_back(whole);
+    if (found.empty())
+      for (const auto& part : modules())
+        if (auto* module = part.template pointer_to<M>()) found.push_back(module);
+    if (found.size() == count) return *found[index];
+    throw_is_not(type_name<M>(), found.size(), count);
+  }
+
+  /// The modules of a model that is several Modules, in their order; none of any other.
+  std::vector<Model> modules() const;
+
+  /// The module of this name, of a model that is several Modules. Throws ArgumentError if there is none.
+  Model module(const std::string& name) const;
 
  private:
   template <class T>
@@ -267,7 +288,16 @@ class Model {
 
   static std::vector<NamedTensor> each_once(std::vector<NamedTensor> tensors);
 
-  [[noreturn]] void throw_is_not(std::string_view type) const;
+  /// The module as an M, or null.
+  template <class M>
+  M* pointer_to() const {
+    if constexpr (std::same_as<M, torch::jit::Module>)
+      return model_->script();
+    else
+      return dynamic_cast<M*>(model_->module().get());
+  }
+
+  [[noreturn]] void throw_is_not(std::string_view type, std::size_t found, std::size_t wanted) const;
   [[noreturn]] void refuse(const Tensors& inputs) const;
 
   std::shared_ptr<detail::AnyModel> model_;

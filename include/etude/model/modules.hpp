@@ -1,0 +1,108 @@
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+#include <torch/types.h>
+
+#include <concepts>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "etude/data/tensors.hpp"
+#include "etude/model/model.hpp"
+
+namespace etude::inline v0 {
+
+/// How a target follows its source: target = decay * target + (1 - decay) * source.
+struct TargetOptions {
+  double decay = 0;        ///< in [0, 1); 0 copies the source
+  std::int64_t every = 1;  ///< follows after every so many update steps
+};
+
+struct FrozenOptions {
+  bool save = false;  ///< whether files of weights and checkpoints hold it
+};
+
+/// One of several modules, and what it is for.
+struct PartOfModel {
+  enum class Role { trained, frozen, target };
+
+  /// A module that is trained.
+  template <class M>
+    requires(!std::same_as<M, PartOfModel>)
+  PartOfModel(M module) : model(std::move(module)) {}
+  PartOfModel(Model module, Role of_part) : model(std::move(module)), role(of_part) {}
+
+  Model model;
+  Role role = Role::trained;
+  bool is_saved = true;
+  std::string source = {};            ///< of a target
+  TargetOptions target_options = {};  ///< of a target
+};
+
+/// A module that isn't trained, such as a teacher: its parameters get no gradients, it stays in evaluation
+/// mode and moves to the model's device. Weights and checkpoints don't hold it unless `save` is set.
+PartOfModel frozen(Model module, FrozenOptions options = {});
+
+/// A module that isn't trained and follows the one named `source`: a target network, or a teacher that is an
+/// exponential moving average of its student (BYOL, arXiv:2006.07733). It starts as a copy, and after an
+/// update step its parameters move by `torch.lerp`, while its buffers are copied. It stays in evaluation
+/// mode. Weights and checkpoints hold it. `module` must be of the source's form; its values are overwritten.
+PartOfModel target_of(std::string source, Model module, TargetOptions options = {});
+
+struct NamedPart {
+  std::string name;
+  PartOfModel part;
+};
+
+/// The module that Modules holds.
+class ModulesImpl : public torch::nn::Module {
+ public:
+  /// Throws ArgumentError for a name that is empty, has a dot or is given twice, for a part of TorchScript
+  /// that would have to be saved, and for a target whose source or options are wrong.
+  explicit ModulesImpl(std::vector<NamedPart> parts);
+
+  /// The outputs of the first module.
+  Tensors forward(const Tensors& inputs) { return parts_.front().part.model.forward(inputs); }
+
+  const std::vector<NamedPart>& parts() const { return parts_; }
+
+  /// Whether a part follows another.
+  bool has_targets() const;
+  /// Moves the targets that are due after update step `step`, the first of which is 1.
+  void move_targets(std::int64_t step);
+
+  void train(bool on = true) override;
+  void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override;
+  void to(torch::Dtype dtype, bool non_blocking = false) override;
+  void to(torch::Device device, bool non_blocking = false) override;
+
+ private:
+  void check_target(const NamedPart& target) const;
+  const Model& source_of(const NamedPart& target) const;
+
+  std::vector<NamedPart> parts_;
+};
+
+/// Several modules as one model, without a class that holds them:
+///
+///     .model = etude::Modules{{"generator", generator}, {"critic", critic}}
+///     .model = etude::Modules{{"student", student},
+///                             {"teacher", etude::frozen(teacher)},
+///                             {"slow", etude::target_of("student", copy, {.decay = 0.99})}}
+///
+/// Parameters, checkpoints, optimizers and patterns name a module's tensors "generator.WEIGHT". A
+/// `compute_loss` takes the modules that it uses by their types, `(Generator& generator, Critic& critic,
+/// const etude::Batch& batch)`; where several have a type, it takes all of these, in their order. Others use
+/// `model.as<Critic>("critic")`. The model's own outputs, in predictions for example, are those of the first.
+class Modules : public torch::nn::ModuleHolder<ModulesImpl> {
+ public:
+  Modules(std::initializer_list<NamedPart> parts)
+      : torch::nn::ModuleHolder<ModulesImpl>(std::make_shared<ModulesImpl>(std::vector(parts))) {}
+};
+
+}  // namespace etude::inline v0
