@@ -3,23 +3,19 @@
 
 #include "data/digits.hpp"
 
-struct GanImpl : torch::nn::Module {
-  torch::Tensor forward(torch::Tensor noise) { return generator->forward(noise); }
-
-  torch::nn::Sequential generator = register_module(
-      "generator",
-      torch::nn::Sequential(
-          torch::nn::ConvTranspose2d(torch::nn::ConvTranspose2dOptions(16, 32, 4).bias(false)),
-          torch::nn::BatchNorm2d(32), torch::nn::ReLU(),
-          torch::nn::ConvTranspose2d(torch::nn::ConvTranspose2dOptions(32, 1, 4).stride(2).padding(1)),
-          torch::nn::Sigmoid()));
-  torch::nn::Sequential discriminator = register_module(
-      "discriminator",
-      torch::nn::Sequential(torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 32, 4).stride(2).padding(1)),
-                            torch::nn::LeakyReLU(torch::nn::LeakyReLUOptions().negative_slope(0.2)),
-                            torch::nn::Conv2d(torch::nn::Conv2dOptions(32, 1, 4)), torch::nn::Flatten()));
-};
-TORCH_MODULE(Gan);
+etude::Modules gan() {
+  return {
+      {"generator",
+       torch::nn::Sequential(
+           torch::nn::ConvTranspose2d(torch::nn::ConvTranspose2dOptions(16, 32, 4).bias(false)),
+           torch::nn::BatchNorm2d(32), torch::nn::ReLU(),
+           torch::nn::ConvTranspose2d(torch::nn::ConvTranspose2dOptions(32, 1, 4).stride(2).padding(1)),
+           torch::nn::Sigmoid())},
+      {"discriminator",
+       torch::nn::Sequential(torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 32, 4).stride(2).padding(1)),
+                             torch::nn::LeakyReLU(torch::nn::LeakyReLUOptions().negative_slope(0.2)),
+                             torch::nn::Conv2d(torch::nn::Conv2dOptions(32, 1, 4)), torch::nn::Flatten())}};
+}
 
 torch::Tensor noise(std::int64_t count, torch::Device device) {
   return torch::randn({count, 16, 1, 1}, torch::TensorOptions(device));
@@ -39,7 +35,7 @@ struct DrawAtEnd {
   void on(const etude::TrainEnd& e) {
     const torch::NoGradGuard no_grad;
     e.model.train(false);
-    draw(e.model.as<GanImpl>().forward(noise(6, e.model.parameters().front().device())).cpu());
+    draw(e.model.forward({noise(6, e.model.parameters().front().device())})[0].cpu());
   }
 };
 
@@ -49,12 +45,13 @@ struct GanTrainer final : etude::TrainerBase<GanTrainer, DrawAtEnd> {
   static constexpr bool automatic_optimization = false;
 
   torch::Tensor training_step(etude::Batch& batch) {
-    auto& gan = model().as<GanImpl>();
+    auto& generator = model().as<torch::nn::Sequential>("generator");
+    auto& discriminator = model().as<torch::nn::Sequential>("discriminator");
     const auto loss_of = [&](const torch::Tensor& images, double label) {
-      const auto scores = gan.discriminator->forward(images);
+      const auto scores = discriminator.forward(images);
       return torch::binary_cross_entropy_with_logits(scores, torch::full_like(scores, label));
     };
-    const auto drawn = gan.generator->forward(noise(batch.size, batch.inputs[0].device()));
+    const auto drawn = generator.forward(noise(batch.size, batch.inputs[0].device()));
 
     const auto discriminator_loss = loss_of(batch.inputs, 0.9) + loss_of(drawn.detach(), 0);
     optimizer("discriminator").backward(discriminator_loss);
@@ -72,7 +69,7 @@ struct GanTrainer final : etude::TrainerBase<GanTrainer, DrawAtEnd> {
 // [/training_step]
 
 void train(const etude::TrainingArguments& args) {
-  GanTrainer trainer({.model_init = [] { return Gan(); },
+  GanTrainer trainer({.model_init = gan,
                       .args = args,
                       .train_dataset = digits::read().first,
                       .optimizers = {{"generator", {}}, {"discriminator", {.learning_rate = 5e-4}}}});
