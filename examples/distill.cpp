@@ -33,7 +33,7 @@ int main(int argc, char** argv) {
   args.per_device_train_batch_size = batch_size;
   args.num_train_epochs = epochs;
   args.optim = etude::OptimizerNames::sgd;
-  args.optim_args = "momentum=0.9";
+  args.optim_args = "momentum=0.9, fused=false";
   args.learning_rate = learning_rate;
   args.eval_strategy = args.logging_strategy = etude::IntervalStrategy::epoch;
   args.save_strategy = etude::SaveStrategy::epoch;

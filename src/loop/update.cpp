@@ -254,6 +254,10 @@ void Update::begin_training() {
     throw ArgumentError(
         "ShardedDataParallel<3> keeps no whole parameters, which a target_of another module follows: use "
         "stage 2");
+  if (targets_ && core_.args.pure_bf16)
+    throw ArgumentError(
+        "pure_bf16 is true: must be false with a target_of another module, whose small moves bfloat16 rounds "
+        "away");
   if (core_.args.gradient_checkpointing && !has_shares)
     core_.recomputed_units = std::make_unique<RecomputedUnits>(core_.model);
   if (!core_.ranks.several()) return;

@@ -11,8 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include "common/ranks.hpp"
 #include "common/toy.hpp"
 #include "etude/formats/safetensors.hpp"
+#include "etude/parallel/distributed_data_parallel.hpp"
 
 namespace loop_modules_test {
 
@@ -238,6 +240,49 @@ TEST_CASE(
   etude::Trainer<> trainer(refused);
   CHECK_THROWS_WITH_AS(trainer.train(),
                        doctest::Contains("pure_bf16 is true: must be false with a target_of"),
+                       etude::ArgumentError);
+}
+
+etude::TrainerOptions of_processes(torch::nn::Linear student, torch::nn::Linear slow) {
+  auto args = Distillation::arguments({});
+  args.per_device_train_batch_size = batch_size / 2;
+  args.learning_rate = 0.1;
+  return {
+      .model = Modules{{"student", student}, {"slow", etude::target_of("student", slow, {.decay = decay})}},
+      .args = args,
+      .compute_loss =
+          [](torch::nn::Linear& trained, torch::nn::Linear& follower, const etude::Batch& batch) {
+            return torch::mse_loss(trained(batch.inputs[0]), follower(batch.inputs[0]) + 1);
+          },
+      .train_dataset = images()};
+}
+
+/// Compares the slow copy with an average that it makes itself.
+struct FollowsStudent {
+  torch::nn::Linear student, slow;
+  torch::Tensor expected = student->weight.detach().clone();
+  void on(const etude::StepEnd&) {
+    const torch::NoGradGuard no_grad;
+    expected.lerp_(student->weight, 1 - decay);
+    CHECK(torch::equal(slow->weight, expected));
+  }
+};
+
+TEST_CASE("in two processes, a slow copy follows the trained weights, and gets no gradients") {
+  if (toy::launches(2)) return;
+  torch::manual_seed(5);
+  torch::nn::Linear student(3, 1), slow(3, 1);
+  etude::Trainer<etude::DistributedDataParallel, FollowsStudent> trainer(of_processes(student, slow),
+                                                                         FollowsStudent{student, slow});
+  CHECK(trainer.train().global_step == steps);
+  CHECK_FALSE(slow->weight.grad().defined());
+}
+
+TEST_CASE("in two processes that share the parameters, a slow copy is refused") {
+  if (toy::launches(2)) return;
+  etude::Trainer<etude::ShardedDataParallel<3>> trainer(
+      of_processes(torch::nn::Linear(3, 1), torch::nn::Linear(3, 1)));
+  CHECK_THROWS_WITH_AS(trainer.train(), doctest::Contains("ShardedDataParallel<3> keeps no whole parameters"),
                        etude::ArgumentError);
 }
 
