@@ -117,6 +117,10 @@ bool FileSystem::exchange([[maybe_unused]] const std::filesystem::path& a,
 #endif
 }
 
+bool FileSystem::create_hard_link(const std::filesystem::path& file, const std::filesystem::path& link) {
+  return ::link(file.c_str(), link.c_str()) == 0;
+}
+
 bool FileSystem::create_symlink(const std::filesystem::path& target, const std::filesystem::path& link) {
   if (::symlink(target.c_str(), link.c_str()) == 0) return true;
   if (errno == EPERM || errno == ENOSYS || errno == ENOTSUP) return false;

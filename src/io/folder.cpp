@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -50,6 +52,56 @@ void FolderWriter::write_text(const std::string& name, std::string_view text) {
   const auto file = create(name);
   file->write(std::as_bytes(std::span(text)));
   file->finish();
+}
+
+namespace detail {
+
+namespace {
+
+/// Measures what is written to it.
+class MeasuredFile : public OutputFile {
+ public:
+  void write(std::span<const std::byte> bytes) override {
+    sum_.update(bytes);
+    size_ += bytes.size();
+  }
+  void finish() override {}
+  ManifestFile info() { return {.size = size_, .xxh3_128 = sum_.hex()}; }
+
+ private:
+  Checksum sum_;
+  std::uint64_t size_ = 0;
+};
+
+}  // namespace
+
+}  // namespace detail
+
+void FolderWriter::create_or_link(const std::string& name, const std::filesystem::path& before,
+                                  const Manifest& manifest, detail::FunctionRef<void(OutputFile&)> write) {
+  if (const auto known = manifest.files.find(name); known != manifest.files.end()) {
+    detail::MeasuredFile measured;
+    write(measured);
+    if (measured.info() == known->second && link(name, before / name, known->second)) return;
+  }
+  const auto file = create(name);
+  write(*file);
+  file->finish();
+}
+
+bool FolderWriter::link(const std::string& name, const std::filesystem::path& file,
+                        const ManifestFile& info) {
+  detail::check_entry_name(name);
+  std::error_code error;
+  if (std::filesystem::symlink_status(file, error).type() != std::filesystem::file_type::regular ||
+      std::filesystem::file_size(file, error) != info.size)
+    return false;
+  const auto path = partial_ / name;
+  if (path.parent_path() != partial_) files_.create_directories(path.parent_path());
+  if (!files_.create_hard_link(file, path)) return false;
+  written_.insert_or_assign(
+      name, Written{.finished = true, .info = info, .time = std::filesystem::last_write_time(path, error)});
+  return true;
 }
 
 void FolderWriter::commit(Manifest manifest) {

@@ -90,6 +90,35 @@ TEST_CASE("a committed folder has its files, and a manifest of sizes and checksu
   reader.verify();
 }
 
+TEST_CASE("a file that an earlier folder has with the same bytes is a link to it, and outlives it") {
+  const toy::Folder folder;
+  auto& files = etude::default_file_system();
+  const fs::path first = folder / "first", second = folder / "second";
+  const auto write = [&](const fs::path& target, const std::string& same, const std::string& changed,
+                         const etude::Manifest& manifest) {
+    etude::FolderWriter writer(files, target, target.string() + ".partial");
+    const auto add = [&](const std::string& name, const std::string& text) {
+      writer.create_or_link(name, first, manifest,
+                            [&](etude::OutputFile& file) { file.write(std::as_bytes(std::span(text))); });
+    };
+    add("parts/same", same);
+    add("parts/changed", changed);
+    writer.commit({.run = "r"});
+  };
+  write(first, "abc", "abc", {});
+  write(second, "abc", "abd", etude::read_manifest(first));
+  CHECK(fs::equivalent(first / "parts/same", second / "parts/same"));
+  CHECK(!fs::equivalent(first / "parts/changed", second / "parts/changed"));
+  const auto manifest = etude::read_manifest(first);
+  fs::remove_all(first);
+  etude::FolderReader reader(second);
+  reader.verify();
+  CHECK(reader.text("parts/same") == "abc");
+  CHECK(reader.text("parts/changed") == "abd");
+  write(folder / "third", "abc", "abc", manifest);  // what it would link to is gone
+  CHECK(toy::read_text(folder / "third/parts/same") == "abc");
+}
+
 TEST_CASE("files that other code wrote into the folder are included") {
   const Place place;
   {

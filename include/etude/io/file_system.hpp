@@ -49,6 +49,8 @@ class FileSystem {
   virtual bool exchange(const std::filesystem::path& a, const std::filesystem::path& b);
 
   /// Creates `link`, a symbolic link to `target`. Returns false if the file system doesn't support it.
+  /// Makes `link` another name of a file; returns false if the file system can't.
+  virtual bool create_hard_link(const std::filesystem::path& file, const std::filesystem::path& link);
   virtual bool create_symlink(const std::filesystem::path& target, const std::filesystem::path& link);
 
   /// Removes a file, or a folder with its content. Does nothing if it doesn't exist.

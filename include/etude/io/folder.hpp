@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "etude/base/error.hpp"
+#include "etude/base/function_ref.hpp"
 #include "etude/io/checksum.hpp"
 #include "etude/io/entry_name.hpp"
 #include "etude/io/file_system.hpp"
@@ -93,6 +94,12 @@ class FolderWriter {
 
   void write_text(const std::string& name, std::string_view text);
 
+  /// Creates the file that `write` writes. If the folder `before`, which `manifest` describes, has one of
+  /// that name with the same checksum, it becomes a hard link to that file, and nothing is written. `write`
+  /// may be called twice.
+  void create_or_link(const std::string& name, const std::filesystem::path& before, const Manifest& manifest,
+                      detail::FunctionRef<void(OutputFile&)> write);
+
   /// Writes the manifest (`manifest` plus the list of all files), waits until everything is on disk, and
   /// moves the folder into place. An existing target is exchanged with it and then removed; file systems that
   /// can't exchange first move it to ".NAME.replaced", so for a moment the target doesn't exist.
@@ -129,6 +136,9 @@ class FolderWriter {
 
   // False if the lock is held elsewhere: by a writer, or briefly by a process looking for leftovers.
   bool make_partial();
+
+  // Makes `name` a link to that file; false if it isn't there or can't be linked.
+  bool link(const std::string& name, const std::filesystem::path& file, const ManifestFile& info);
 
   void remove_partial() noexcept { remove_quietly(partial_); }
 
