@@ -158,9 +158,11 @@ BatchStream DataLoader::begin(std::int64_t number, std::int64_t first_example,
   }
   if (!dataset_.is_indexed()) {
     epoch->keeps_states = keeps_states && dataset_.has_state();
+    if (!dataset_.has_state()) state.reset();
+    if (state) dataset_.load_state(*state);
+    const bool is_there = state && first_example > 0;
     if (epoch->keeps_states) epoch->state = std::move(state);
-    if (epoch->state) dataset_.load_state(*epoch->state);
-    if (epoch->state && first_example > 0) {
+    if (is_there) {
       epoch->position = first_example;
     } else {
       dataset_.reset();

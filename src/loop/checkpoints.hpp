@@ -33,9 +33,7 @@ class TrainingCheckpoints {
   /// Waits for unfinished writes, and unlocks `output_dir`.
   ~TrainingCheckpoints();
 
-  bool may_save() const {
-    return core_.args.save_strategy != SaveStrategy::no || core_.args.load_best_model_at_end;
-  }
+  bool may_save() const { return core_.may_save(); }
   bool resumes() const { return point_ != nullptr; }
   /// Whether the state in `output_dir` is older than the run's.
   bool has_news() const;

@@ -61,8 +61,19 @@ BatchStream TrainerCore::begin_batches() const {
   const InterruptionScope may_be_given_up(!ranks.several());
   const auto& from = progress.position;
   return fetched(
-      args, [&] { return train_dataloader->begin_epoch(from.epoch, from.examples, from.dataset_state); },
+      args,
+      [&] {
+        return may_save() ? train_dataloader->begin_epoch(from.epoch, from.examples, from.dataset_state)
+                          : train_dataloader->begin_epoch_without_states(from.epoch, from.examples,
+                                                                         from.dataset_state);
+      },
       [&] { return fmt::format("train_dataset, at example {} of epoch {}", from.examples, from.epoch); });
+}
+
+void TrainerCore::ask_dataset_state() {
+  auto& position = progress.position;
+  if (!may_save() && batches && batches->position() == position.examples)
+    position.dataset_state = batches->state_now();
 }
 
 DataPosition TrainerCore::position_after(std::int64_t examples,

@@ -42,6 +42,7 @@ class LoadedBatches final : public BatchSource {
   double share() const override { return stream_.share(); }
   std::int64_t position() const override { return stream_.position(); }
   std::shared_ptr<const DatasetState> dataset_state() const override { return stream_.dataset_state(); }
+  const BatchStream& stream() const { return stream_; }
 
  private:
   BatchStream stream_;

@@ -296,8 +296,10 @@ void TrainLoop::begin_steps() {
 void TrainLoop::run_steps() {
   const PhaseClock::Scope between_steps(core_.phase_clock, TimedPhase::data, /*is_shown=*/false);
   LoadedBatches batches(core_.begin_batches());
+  const ScopedValue<const BatchStream*> under_way(core_.batches, &batches.stream());
   while (may_step() && run_group(batches)) {
   }
+  core_.ask_dataset_state();
   leave_steps();
 }
 

@@ -212,6 +212,7 @@ CheckpointContents checkpoint_contents(TrainerCore& core, const std::vector<Call
       contents.tensors[carried_state_file] = std::move(carried);
     if (core.progress.position.micro_batches > 0) {
       if (core.work_begin)
+    core.ask_dataset_state();
         for (const auto& [name, state] : core.work_begin->get<part::Generators>().state())
           random.emplace_back("group." + name, state);
       contents.tensors[half_done_file] = detail::half_done(core, contents.model);

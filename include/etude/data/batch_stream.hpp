@@ -95,6 +95,8 @@ class BatchStream {
   /// given a state, even null, and the dataset has one; also at the start of a first epoch and after a
   /// batch that couldn't be fetched.
   std::shared_ptr<const DatasetState> dataset_state() const;
+  /// The same, asked of the dataset now if `begin_epoch_without_states` was called.
+  std::shared_ptr<const DatasetState> state_now() const;
 
  private:
   std::shared_ptr<detail::Epoch> epoch_;

@@ -63,6 +63,13 @@ class DataLoader {
     return begin(epoch, first_example, std::move(state), /*keeps_states=*/true);
   }
 
+  /// The same without the state after each batch, unless a worker reads ahead: `BatchStream::state_now` has
+  /// it.
+  BatchStream begin_epoch_without_states(std::int64_t epoch, std::int64_t first_example,
+                                         std::shared_ptr<const DatasetState> state) const {
+    return begin(epoch, first_example, std::move(state), /*keeps_states=*/options_.num_workers > 0);
+  }
+
   /// The dataset's index of an example: row `row` of this process's part of the batch that begins at
   /// `first_example` of an epoch's order. Unset for a stream and with a sampler.
   std::optional<std::int64_t> index_of(std::int64_t epoch, std::int64_t first_example,

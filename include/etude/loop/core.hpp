@@ -81,6 +81,9 @@ struct TrainerCore : RunSettings, RunPosition, Trained, RunReports {
   /// The batches of the current epoch from the training's position. Reacts to signals, because skipping ahead
   /// in a stream or sampler takes time.
   BatchStream begin_batches() const;
+  /// Writes the state of the dataset into the position, if it isn't kept after each batch and the batches end
+  /// there: in the middle of an update it is unknown.
+  void ask_dataset_state();
   /// The position after an update with this many more `micro_batches`, where the epoch's number of `examples`
   /// and the dataset's state are those of the stream of batches.
   DataPosition position_after(std::int64_t examples, std::shared_ptr<const DatasetState> dataset_state,

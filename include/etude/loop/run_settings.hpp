@@ -47,6 +47,8 @@ struct RunSettings {
   bool has_own_compute_loss() const {
     return options.compute_loss || overrides.compute_loss || step_sharing() == StepSharing::in_turn;
   }
+  /// Whether checkpoints are written without a callback's request.
+  bool may_save() const { return args.save_strategy != SaveStrategy::no || args.load_best_model_at_end; }
   /// Whether losses may be divided by the number of items.
   bool may_count_items() const { return options.loss.counts_items() || has_own_compute_loss(); }
 

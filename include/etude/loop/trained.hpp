@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "etude/data/batch_stream.hpp"
 #include "etude/data/data_loader.hpp"
 #include "etude/libtorch/own_generators.hpp"
 #include "etude/loop/accumulation.hpp"
@@ -39,6 +40,7 @@ struct Trained {
   std::unique_ptr<RecomputedUnits> recomputed_units;  ///< with gradient_checkpointing, in a training
   OwnGenerators own_generators;
   std::unique_ptr<DataLoader> train_dataloader;
+  const BatchStream* batches = nullptr;  ///< those of the epoch's steps under way
   Accumulation accumulation;
   AccumulationGroup group;
   std::unique_ptr<WorkBegin> work_begin;  ///< of the group or evaluation that may have to begin again
