@@ -1,6 +1,7 @@
 /// The parts that docs/data.md, docs/metrics.md and docs/checkpoints.md show.
 
 #include <fstream>
+#include <random>
 #include <sstream>
 
 #include <etude/formats/safetensors.hpp>
@@ -208,6 +209,49 @@ void tensors_in_checkpoints() {
       "a callback's tensors are in the checkpoint");
 }
 
+// [program_state]
+struct Replay {
+  ETUDE_STRUCT(
+      Replay,
+      (torch::Tensor, states, "of the last 100", torch::zeros({100, 2})),
+      (std::int64_t, added, "so far"));
+};
+
+etude::TrainerOptions with_state(
+    etude::TrainerOptions options, Replay& replay, std::mt19937& engine,
+    std::int64_t& tick) {
+  options.program_state = {
+      {"replay", replay}, {"engine", engine}, {"tick", tick}};
+  return options;
+}
+// [/program_state]
+
+void variables_in_checkpoints() {
+  auto args = small_arguments();
+  args.save_strategy = etude::SaveStrategy::steps;
+  args.save_steps = 20;
+  const auto train = [&](Replay& replay, std::int64_t& tick,
+                         const etude::TrainOptions& how) {
+    std::mt19937 engine;
+    etude::Trainer<>(with_state(
+                         {.model = Net(),
+                          .args = args,
+                          .loss = torch::nn::CrossEntropyLoss(),
+                          .train_dataset = points(400)},
+                         replay, engine, tick))
+        .train(how);
+  };
+  Replay replay{.states = torch::ones({100, 2})}, resumed;
+  std::int64_t tick = 7, resumed_tick = 0;
+  train(replay, tick, {});
+  train(
+      resumed, resumed_tick,
+      {.resume_from_checkpoint = "docs_output/checkpoint-20"});
+  check(
+      resumed_tick == 7 && resumed.states.sum().item<double>() == 200,
+      "a program's variables are in the checkpoint");
+}
+
 template <class ComputeMetrics>
 etude::Metrics evaluated_by(ComputeMetrics compute_metrics) {
   return etude::Trainer<>({.model = Net(),
@@ -253,5 +297,5 @@ void metrics() {
 int main() {
   return run(
       datasets, divided_data, several_evaluations, collators, metrics,
-      tensors_in_checkpoints);
+      tensors_in_checkpoints, variables_in_checkpoints);
 }

@@ -25,6 +25,7 @@
 #include "etude/data/data_loader.hpp"
 #include "etude/data/dataset.hpp"
 #include "etude/data/processing_class.hpp"
+#include "etude/data/program_state.hpp"
 #include "etude/data/tensors.hpp"
 #include "etude/io/file_system.hpp"
 #include "etude/libtorch/random_state.hpp"
@@ -251,6 +252,9 @@ struct TrainerOptions {
   SharedOption<torch::data::samplers::Sampler<>> train_sampler = nullptr;
   /// Your own generators, by name, whose state is saved in checkpoints and restored.
   StatefulGenerators generators = {};
+  /// Your program's own variables, by name, whose values are saved in checkpoints and restored: `{{"replay",
+  /// replay}, {"tick", tick}}`. See ProgramVariable. They must outlive the trainer.
+  ProgramState program_state = {};
   /// Checkpoints are written through this instead of plain files.
   std::shared_ptr<FileSystem> file_system = nullptr;
   /// Called after each save with the path of the finished checkpoint, for example to upload or copy it.

@@ -1,16 +1,20 @@
 #include "etude/checkpoint/resume.hpp"
 
 #include <fmt/format.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "etude/base/counting.hpp"
@@ -21,6 +25,7 @@
 #include "etude/checkpoint/resume_point.hpp"
 #include "etude/checkpoint/store.hpp"
 #include "etude/checkpoint/training_progress.hpp"
+#include "etude/data/program_state.hpp"
 #include "etude/dispatch/callback_state.hpp"
 #include "etude/formats/safetensors.hpp"
 #include "etude/io/folder.hpp"
@@ -33,6 +38,7 @@
 #include "etude/optim/optimizer.hpp"
 #include "etude/optim/scheduler_state.hpp"
 #include "etude/reflect/json.hpp"
+#include "etude/reflect/read_text.hpp"
 #include "etude/reflect/three_way.hpp"
 #include "etude/trainer_state.hpp"
 #include "etude/training_arguments.hpp"
@@ -65,6 +71,58 @@ StateDict read_tensors_if_any(FolderReader& folder, const std::string& name) {
 }  // namespace detail
 
 namespace detail {
+
+namespace {
+
+/// The text of `program_state.json`.
+struct ProgramValues {
+  ETUDE_STRUCT(ProgramValues,
+               (std::vector<nlohmann::ordered_json>, ranks, "values of each process's variables, by rank"));
+};
+
+/// A tensor that was written in that many parts.
+torch::Tensor joined_parts(FolderReader& folder, const std::string& name, const std::string& count) {
+  std::int64_t parts = 0;
+  std::vector<torch::Tensor> all;
+  const auto fault = [&](std::string_view what) {
+    return CheckpointError(
+        fmt::format("{}: {} {}", (folder.folder() / program_tensors_file).string(), printable(name), what));
+  };
+  if (!read_text(count, parts) || parts < 1) throw fault("must have a whole number of parts, at least 1");
+  for (std::int64_t i = 0; i < parts; ++i) {
+    const auto part = load_safetensors(folder.map(program_part_file(name, i))).tensors;
+    if (part.size() != 1 || part[0].first != name) throw fault("has a part with other tensors");
+    all.push_back(part[0].second);
+  }
+  try {
+    return torch::cat(all);
+  } catch (const c10::Error&) {
+    throw fault("has parts of different types or shapes");
+  }
+}
+
+std::optional<std::vector<SavedVariables>> read_program_state(FolderReader& folder) {
+  const auto values = read_json_if_any<ProgramValues>(folder, program_values_file);
+  if (!values) return std::nullopt;
+  std::vector<SavedVariables> result;
+  for (const auto& each : values->ranks) {
+    if (!each.is_object())
+      throw CheckpointError(fmt::format("{}: ranks must be a list, each an object",
+                                        (folder.folder() / program_values_file).string()));
+    result.push_back({.values = each});
+  }
+  const auto add = [&](const std::string& name, const torch::Tensor& tensor) {
+    if (auto [rank, own] = rank_and_name(name); rank >= 0 && rank < std::ssize(result))
+      result[static_cast<std::size_t>(rank)].tensors.emplace_back(std::move(own), tensor);
+  };
+  if (!folder.has(program_tensors_file)) return result;
+  const auto [tensors, parts] = load_safetensors(folder.map(program_tensors_file));
+  for (const auto& [name, tensor] : tensors) add(name, tensor);
+  for (const auto& [name, count] : parts) add(name, joined_parts(folder, name, count));
+  return result;
+}
+
+}  // namespace
 
 std::optional<TrainingProgress> read_progress(FolderReader& folder) {
   const std::string file = "training_progress.json";
@@ -137,7 +195,8 @@ ResumePoint read_resume_point(FolderReader& folder) {
       .sampler = {},
       .half_done = detail::read_tensors_if_any(folder, half_done_file),
       .carried = {},
-      .group_carried = {}};
+      .group_carried = {},
+      .program_state = detail::read_program_state(folder)};
   auto names = point.progress ? point.progress->optimizers : std::vector<std::string>();
   if (names.empty()) names.emplace_back();
   for (const auto& name : names) point.optimizers[name] = detail::read_optimizer(folder, name);

@@ -89,6 +89,10 @@ bool CheckpointStore::has(std::int64_t step) const {
   return std::ranges::any_of(entries_, [&](const Entry& entry) { return entry.path == folder(step); });
 }
 
+std::optional<std::filesystem::path> CheckpointStore::newest() const {
+  return entries_.empty() ? std::nullopt : std::optional(entries_.back().path);
+}
+
 bool CheckpointStore::lock() {
   if (lock_) return true;
   try {

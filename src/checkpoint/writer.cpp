@@ -40,7 +40,7 @@ void CheckpointWriter::write(std::unique_ptr<FolderWriter> folder, CheckpointCon
                              std::optional<std::filesystem::path> best) {
   const auto job = [this, &target = store(), folder = std::shared_ptr(std::move(folder)),
                     best = std::move(best), limit = args_.save_total_limit](const CheckpointContents& of) {
-    of.write(*folder);
+    of.write(*folder, target.newest());
     if (const auto problem = target.commit(*folder, of.manifest(), limit, best))
       message(args_, LogLevel::warning, "{}", *problem);
   };

@@ -55,13 +55,11 @@ void check_carried_state(const RunSettings& run, const Trained& trained) {
 
 namespace detail {
 
-namespace {
-
-StateDict carried_state_of_others(const Ranks& ranks, const CarriedStates& carried) {
+StateDict tensors_of_others(const Ranks& ranks, const StateDict& own) {
   StateDict result;
   if (!ranks.several()) return result;
   auto packed = nlohmann::json::array();
-  for (const auto& [name, tensor] : carried.tensors()) {
+  for (const auto& [name, tensor] : own) {
     const auto host = tensor.cpu().contiguous();
     packed.push_back({name, c10::toString(host.scalar_type()), host.sizes().vec(),
                       std::string(static_cast<const char*>(host.data_ptr()), host.nbytes())});
@@ -79,12 +77,11 @@ StateDict carried_state_of_others(const Ranks& ranks, const CarriedStates& carri
   return result;
 }
 
-}  // namespace
-
 StateDict carried_state_of_all(const Ranks& ranks, const Trained& trained, bool in_group) {
   if (trained.carried.empty()) return {};
-  auto all = carried_state_of_others(ranks, trained.carried);
-  for (const auto& [name, tensor] : trained.carried.tensors()) all.emplace_back(name, tensor);
+  const auto own = trained.carried.tensors();
+  auto all = tensors_of_others(ranks, StateDict(own.begin(), own.end()));
+  all.insert(all.end(), own.begin(), own.end());
   if (in_group && trained.work_begin)
     for (const auto& [name, tensor] : trained.work_begin->get<part::Carried>().tensors())
       all.emplace_back("group." + name, tensor);

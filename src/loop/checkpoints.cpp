@@ -23,6 +23,7 @@
 #include "etude/checkpoint/model_files.hpp"
 #include "etude/checkpoint/resume.hpp"
 #include "etude/checkpoint/resume_point.hpp"
+#include "etude/data/program_state.hpp"
 #include "etude/data/random.hpp"
 #include "etude/dispatch/callback_state.hpp"
 #include "etude/io/folder.hpp"
@@ -230,6 +231,8 @@ void TrainingCheckpoints::load_rest() {
   if (core_.args.restore_callback_states_from_checkpoint)
     load_states(point_->state.stateful_callbacks, events_.states(), report);
   load_dataset_state(report.problems);
+  take_own_program_state(report.problems);
+  load_program_state();
   if (!point_->sampler.empty() && core_.train_dataloader)
     core_.train_dataloader->load_sampler_state(point_->sampler);
   arguments.insert(arguments.end(), report.differences.begin(), report.differences.end());
@@ -268,7 +271,33 @@ void TrainingCheckpoints::load_dataset_state(std::vector<std::string>& problems)
         position.epoch, position.examples));
 }
 
+void TrainingCheckpoints::take_own_program_state(std::vector<std::string>& problems) {
+  const auto saved = std::exchange(point_->program_state, std::nullopt);
+  const bool has_variables = !core_.options.program_state.empty();
+  const auto rank = static_cast<std::size_t>(core_.ranks.rank());
+  if (has_variables && saved && rank < saved->size())
+    program_state_ = (*saved)[rank];
+  else if (has_variables)
+    problems.push_back(saved ? fmt::format("the program's state of rank {} is missing: its variables stay "
+                                           "as they are",
+                                           rank)
+                             : "the program's state is missing: its variables stay as they are");
+  else if (saved)
+    problems.emplace_back("the program's state isn't used: the option program_state is empty");
+}
+
+void TrainingCheckpoints::load_program_state() {
+  if (!program_state_) return;
+  detail::fitting(path(), "program", [&] { load_variables(core_.options.program_state, *program_state_); });
+}
+
+void TrainingCheckpoints::settle_program_state() {
+  load_program_state();
+  if (core_.progress.position.micro_batches == 0) program_state_.reset();  // else the group is read again
+}
+
 void TrainingCheckpoints::begun() {
+  load_program_state();
   after_begin_.emplace(events_);
   if (point_->random.empty())
     message(core_.args, LogLevel::warning,
@@ -296,6 +325,7 @@ void TrainingCheckpoints::put_back() {
   after_begin_->restore();
   if (now.should_training_stop) core_.control.request_stop(now.stop_reason);
   if (!point_->random.empty()) load_random(point_->random);
+  load_program_state();
   detail::load_carried(core_, core_.carried, point_->carried);
   if (core_.progress.position.micro_batches == 0) announce_again();
 }

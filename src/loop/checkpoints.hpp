@@ -10,6 +10,7 @@
 
 #include "etude/checkpoint/checkpoint.hpp"
 #include "etude/checkpoint/resume.hpp"
+#include "etude/data/program_state.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/event_source.hpp"
 #include "etude/loop/plan.hpp"
@@ -45,8 +46,13 @@ class TrainingCheckpoints {
   /// Loads weights, state and position in the data; `plan` becomes what is left to do from there.
   void load_training(TrainPlan& plan);
 
-  /// Loads the optimizer, the schedule and the callbacks' state, and reports what differs.
+  /// Loads the optimizer, the schedule, the callbacks' state and the program's variables, and reports what
+  /// differs.
   void load_rest();
+
+  /// Restores the program's variables a last time, after whatever may have changed them before the first
+  /// step.
+  void settle_program_state();
 
   /// Called after `TrainBegin` of a resumed training: what its handlers did stays.
   void begun();
@@ -90,6 +96,9 @@ class TrainingCheckpoints {
   /// The run may have been killed before all callbacks heard of the checkpoint that it resumes from.
   void announce_again();
   void load_dataset_state(std::vector<std::string>& problems);
+  /// Keeps this process's part of the saved variables, if the program has any.
+  void take_own_program_state(std::vector<std::string>& problems);
+  void load_program_state();
   /// Warns if the training examples differ from those of the checkpoint.
   void warn_of_another_dataset(const DatasetInfo& then) const;
   void warn_if_nothing_is_left(const TrainPlan& plan) const;
@@ -101,6 +110,7 @@ class TrainingCheckpoints {
   std::unique_ptr<ResumePoint> point_;
   std::optional<Snapshot<part::Callbacks, part::Control, part::Logs>> after_begin_;
   std::optional<TrainedState> model_after_begin_;
+  std::optional<SavedVariables> program_state_;  // of the checkpoint, until the first step
   std::optional<std::pair<std::int64_t, TrainingProgress>> saved_;
 };
 

@@ -58,7 +58,7 @@
 namespace etude::inline v0 {
 
 BatchStream TrainerCore::begin_batches() const {
-  const InterruptionScope may_be_given_up(!ranks.several());
+  const InterruptionScope may_be_given_up(may_interrupt_groups());
   const auto& from = progress.position;
   return fetched(
       args,

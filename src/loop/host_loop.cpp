@@ -105,6 +105,7 @@ class HostLoop::Training {
       loop_.part([&] {
         loop_.begin();
         open_epoch();
+        loop_.settle_program_state();
       });
     });
   }
@@ -114,7 +115,8 @@ class HostLoop::Training {
     const auto before = core_.state.global_step;
     failing([&] {
       loop_.part([&] {
-        core_.ranks.throw_if_interrupted();
+        // The program's variables are those of this batch already: it is used first.
+        if (core_.options.program_state.empty()) core_.ranks.throw_if_interrupted();
         if (!core_.ranks.several()) core_.remote.take_cancel(core_.control);
         if (batches_.size() >= core_.accumulation.steps() || loop_.stop_is_due()) run_group();
       });

@@ -29,7 +29,7 @@ std::int64_t MicroBatches::fetch(BatchSource& source) {
   core_.group.begin(1);
   events_.raise<BatchFetchBegin>();
   while (static_cast<std::int64_t>(batches_.size()) < core_.accumulation.steps()) {
-    const InterruptionScope waiting(!core_.ranks.several());
+    const InterruptionScope waiting(core_.may_interrupt_groups());
     auto batch = fetched(
         core_.args, [&] { return source.next(); },
         [&] { return fmt::format("train_dataset, for the batch of step {}", core_.state.global_step + 1); });

@@ -123,6 +123,15 @@ void check_options(const TrainerOptions& options) {
       args.train_sampling_strategy == SamplingStrategy::group_by_length)
     found.push_back(
         "train_sampling_strategy is group_by_length: must be another, since train_dataset is a stream");
+  std::set<std::string_view> variables;
+  for (const auto& [name, variable] : options.program_state)
+    if (name.empty() || !is_utf8(name) || name == "ranks" || name.starts_with("ranks."))
+      found.push_back(
+          fmt::format("program_state has the name {}: must be UTF-8, not empty, and not begin with 'ranks.'",
+                      quoted_utf8(name)));
+    else if (!variables.insert(name).second)
+      found.push_back(
+          fmt::format("program_state has the name '{}' twice: must be a name for each variable", name));
   for (auto& fault : detail::faults_of_optimizers(options)) found.push_back(std::move(fault));
   if (!found.empty()) throw ArgumentError(fmt::format("{}", fmt::join(found, "\n")));
 }

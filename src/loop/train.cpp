@@ -297,6 +297,7 @@ void TrainLoop::run_steps() {
   const PhaseClock::Scope between_steps(core_.phase_clock, TimedPhase::data, /*is_shown=*/false);
   LoadedBatches batches(core_.begin_batches());
   const ScopedValue<const BatchStream*> under_way(core_.batches, &batches.stream());
+  checkpoints_.settle_program_state();  // reading up to a position may change it
   while (may_step() && run_group(batches)) {
   }
   core_.ask_dataset_state();

@@ -74,6 +74,9 @@ class TrainLoop {
   /// The loss of the last group: see `StepOutput`.
   const torch::Tensor& loss() const { return update_.loss(); }
 
+  /// After whatever may change the program's variables before the first step.
+  void settle_program_state() { checkpoints_.settle_program_state(); }
+
   /// Whether the epoch that is open has only its end left.
   bool epoch_had_ended() const { return epoch_had_ended_; }
 

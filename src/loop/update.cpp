@@ -118,7 +118,7 @@ bool Update::run_micro_batches() {
       return false;
     }
     position.micro_batches = static_cast<std::int64_t>(i + 1);
-    if (!core_.ranks.several()) throw_if_interrupted();
+    if (core_.may_interrupt_groups()) throw_if_interrupted();
   }
   return true;
 }

@@ -23,6 +23,7 @@
 #include "etude/checkpoint/checkpoint.hpp"
 #include "etude/checkpoint/model_files.hpp"
 #include "etude/checkpoint/store.hpp"
+#include "etude/data/program_state.hpp"
 #include "etude/dispatch/callback_state.hpp"
 #include "etude/formats/safetensors.hpp"
 #include "etude/io/folder.hpp"
@@ -63,6 +64,18 @@ StateDict random_of_others(const Ranks& ranks, const StateDict& own) {
       result.emplace_back(fmt::format("ranks.{}.{}", rank, entry[0].get<std::string>()),
                           bytes_of(entry[1].get<std::string>()));
   return result;
+}
+
+/// Adds the program's variables, those of all processes.
+void add_program_state(const TrainerCore& core, CheckpointContents& contents) {
+  if (core.options.program_state.empty()) return;
+  auto own = save_variables(core.options.program_state);
+  auto all = tensors_of_others(core.ranks, own.tensors);
+  all.insert(all.begin(), own.tensors.begin(), own.tensors.end());
+  nlohmann::ordered_json values{{"ranks", nlohmann::ordered_json::array()}};
+  for (const auto& text : core.ranks.gather(own.values.dump())) values["ranks"].push_back(parse_json(text));
+  contents.texts[program_values_file] = to_json_text(values);
+  if (!all.empty()) contents.tensors[program_tensors_file] = std::move(all);
 }
 
 std::string gradient_name(const std::string& parameter) { return "gradients." + parameter; }
@@ -199,6 +212,7 @@ CheckpointContents checkpoint_contents(TrainerCore& core, const std::vector<Call
     for (const auto& [name, state] : random_state(core.options.generators)) random.emplace_back(name, state);
     const auto others = detail::random_of_others(core.ranks, random);
     random.insert(random.end(), others.begin(), others.end());
+    core.ask_dataset_state();
     const auto& position = core.progress.position;
     if (core.train_dataloader)
       if (const auto state = core.train_dataloader->sampler_state(position.exhausted ||
@@ -210,9 +224,9 @@ CheckpointContents checkpoint_contents(TrainerCore& core, const std::vector<Call
     if (auto carried = detail::carried_state_of_all(core.ranks, core, position.micro_batches > 0);
         !carried.empty())
       contents.tensors[carried_state_file] = std::move(carried);
+    detail::add_program_state(core, contents);
     if (core.progress.position.micro_batches > 0) {
       if (core.work_begin)
-    core.ask_dataset_state();
         for (const auto& [name, state] : core.work_begin->get<part::Generators>().state())
           random.emplace_back("group." + name, state);
       contents.tensors[half_done_file] = detail::half_done(core, contents.model);
@@ -248,7 +262,8 @@ std::filesystem::path write_checkpoint(TrainerCore& core, const std::vector<Call
   core.options.save_companions(core.model, writer->folder());
   for (auto& [file, list] : tensors)
     if (file.ends_with(".json") || file.starts_with("model") || file == dataset_state_file ||
-        file == carried_state_file || !contents.tensors.try_emplace(file, std::move(list)).second)
+        file == carried_state_file || file.starts_with("program_state") ||
+        !contents.tensors.try_emplace(file, std::move(list)).second)
       throw CheckpointError(fmt::format("a callback can't call a file of {} '{}': it is one of Etude's own",
                                         target.string(), file));
   core.checkpoint_writer.write(std::move(writer), std::move(contents), state.best_model_checkpoint);

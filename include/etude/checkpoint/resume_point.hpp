@@ -5,9 +5,11 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "etude/checkpoint/model_files.hpp"
 #include "etude/checkpoint/training_progress.hpp"
+#include "etude/data/program_state.hpp"
 #include "etude/io/manifest.hpp"
 #include "etude/libtorch/random_state.hpp"
 #include "etude/model/carried_state.hpp"
@@ -36,6 +38,8 @@ struct ResumePoint {
   std::string sampler;
   StateDict half_done;
   CarriedTensors carried, group_carried;  ///< likewise
+  /// The variables of each process, by rank; unset if the checkpoint has none.
+  std::optional<std::vector<SavedVariables>> program_state;
 };
 
 }  // namespace etude::inline v0

@@ -50,6 +50,8 @@ class CheckpointStore {
   std::filesystem::path folder(std::int64_t step) const;
   /// Whether the run has a checkpoint of this step.
   bool has(std::int64_t step) const;
+  /// The run's newest checkpoint.
+  std::optional<std::filesystem::path> newest() const;
   /// Whether this process has written a checkpoint of the run.
   bool has_written() const { return has_written_; }
 

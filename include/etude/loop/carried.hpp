@@ -14,6 +14,9 @@ void check_carried_state(const RunSettings& run, const Trained& trained);
 
 namespace detail {
 
+/// These tensors of the other processes, each named "ranks.RANK.NAME".
+StateDict tensors_of_others(const Ranks& ranks, const StateDict& own);
+
 /// The contents of a checkpoint's file of carried state: that of this process, and of the others as
 /// "ranks.RANK.NAME"; `in_group`, in the middle of an accumulation group, also that of its beginning, as
 /// "group.NAME".

@@ -49,6 +49,9 @@ struct RunSettings {
   }
   /// Whether checkpoints are written without a callback's request.
   bool may_save() const { return args.save_strategy != SaveStrategy::no || args.load_best_model_at_end; }
+  /// Whether a signal may end the training in the middle of an accumulation group, which a checkpoint then
+  /// has half done. The program's variables have no copy from the group's beginning.
+  bool may_interrupt_groups() const { return !ranks.several() && options.program_state.empty(); }
   /// Whether losses may be divided by the number of items.
   bool may_count_items() const { return options.loss.counts_items() || has_own_compute_loss(); }
 
