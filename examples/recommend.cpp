@@ -35,8 +35,12 @@ int main(int argc, char** argv) {
          .optimizers = {{"tables",
                          {.parameters = {"user", "item", "tag"},
                           .learning_rate = table_rate,
-                          .optim = etude::OptimizerNames::adagrad}},
-                        {"tower", {.learning_rate = tower_rate, .optim = etude::OptimizerNames::adam}}}});
+                          .optim = etude::OptimizerNames::adagrad,
+                          .optim_args = "fused=false"}},
+                        {"tower",
+                         {.learning_rate = tower_rate,
+                          .optim = etude::OptimizerNames::adam,
+                          .optim_args = "fused=false"}}}});
     trainer.train({.resume_from_checkpoint = etude::if_any});
   });
 }

@@ -3,7 +3,7 @@
 
 compare.py NAME [--tolerance T | --at_least QUANTITY VALUE] --example PROGRAM ARGUMENT... --loop PROGRAM ARGUMENT...
 
-Both print lines like "epoch 3 loss 0.123456 accuracy 0.9": values of one epoch. With --tolerance, those that both print must
+Both print lines like "epoch 3 loss 0.123456 accuracy 0.9", or "step 300 loss 0.123456": values of one epoch or step. With --tolerance, those that both print must
 agree to this relative difference; with --at_least, the last value of the quantity must reach this one in both.
 """
 
@@ -40,7 +40,7 @@ def run(command):
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)} exits with {done.returncode}:\n{done.stdout}{done.stderr}")
     values = {}
-    for epoch, rest in re.findall(r"^epoch (\d+) (.*)$", done.stdout, re.MULTILINE):
+    for epoch, rest in re.findall(r"^(?:epoch|step) (\d+) (.*)$", done.stdout, re.MULTILINE):
         for quantity, value in re.findall(r"([a-z_]+) (-?[0-9.]+|nan|-?inf)", rest):
             values[int(epoch), quantity] = float(value)
     if not values:
