@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -130,6 +131,18 @@ ParameterRules follow_freezing_rules(const TrainingArguments& args, const NamedT
 
 namespace {
 
+/// The groups' parameters in the order of `parameters`, which the sums of L-BFGS depend on.
+std::vector<ParameterGroup> in_one_group(const std::vector<ParameterGroup>& groups,
+                                         const NamedTensors& parameters, double weight_decay) {
+  std::unordered_set<std::string_view> grouped;
+  for (const auto& group : groups)
+    for (const auto& [name, tensor] : group.parameters) grouped.insert(name);
+  ParameterGroup all{.parameters = {}, .lr = {}, .weight_decay = weight_decay};
+  for (const auto& named : parameters)
+    if (grouped.contains(named.first)) all.parameters.push_back(named);
+  return {std::move(all)};
+}
+
 /// `split(weight_decay)` makes the groups that the arguments and rules then divide.
 template <class Split>
 std::unique_ptr<Optimizer> create_divided(const TrainingArguments& args, const NamedTensors& parameters,
@@ -138,6 +151,7 @@ std::unique_ptr<Optimizer> create_divided(const TrainingArguments& args, const N
   const ParameterRules rules = follow_freezing_rules(args, parameters, given);
   return create_any(args, [&](double lr, double weight_decay) {
     auto groups = split(weight_decay);
+    if (args.optim == OptimizerNames::lbfgs) groups = in_one_group(groups, parameters, weight_decay);
     if (chosen) {
       for (auto& group : groups)
         std::erase_if(group.parameters, [&](const auto& named) { return !chosen(named.first); });
