@@ -18,7 +18,7 @@ RMSprop::RMSprop(const std::vector<ParameterGroup>& groups, const RMSpropOptions
 
 nlohmann::ordered_json RMSprop::own_options() const { return to_json_value(options_); }
 
-bool RMSprop::in_one_pass() const { return true; }
+bool RMSprop::in_one_pass() const { return options_.fused; }
 
 template <bool with_momentum, bool with_mean>
 bool RMSprop::update_in_one_pass(const Range& range, const ParamGroup& group) const {
@@ -45,11 +45,11 @@ bool RMSprop::update_in_one_pass(const Range& range, const ParamGroup& group) co
 }
 
 void RMSprop::update_range(const Range& range, const ParamGroup& group, std::int64_t) {
-  const auto& [lr, alpha, eps, weight_decay, momentum, centered] = options_;
-  if (momentum > 0 ? centered ? update_in_one_pass<true, true>(range, group)
-                              : update_in_one_pass<true, false>(range, group)
-      : centered ? update_in_one_pass<false, true>(range, group)
-                   : update_in_one_pass<false, false>(range, group))
+  const auto& [lr, alpha, eps, weight_decay, momentum, centered, fused] = options_;
+  if (fused && (momentum > 0 ? centered ? update_in_one_pass<true, true>(range, group)
+                                        : update_in_one_pass<true, false>(range, group)
+                : centered ? update_in_one_pass<false, true>(range, group)
+                             : update_in_one_pass<false, false>(range, group)))
     return;
   torch::Tensor gradients = scaled(range.gradients);
   if (group.weight_decay != 0) gradients = gradients.add(range.values, group.weight_decay);

@@ -16,7 +16,7 @@ struct AdamOptions {
                (double, eps, "added to the denominator" | at_least(0), 1e-8),
                (double, weight_decay, "L2 penalty, added to the gradient" | at_least(0), 0.0),
                (bool, amsgrad, "divide by the largest mean of squares so far", false),
-               (bool, fused, "use a one-pass kernel where available", true),
+               (bool, fused, "one-pass kernels where available; false gives the bits of torch::optim", true),
                (Rounding, rounding, "rounding of bfloat16 parameters: kahan adds 2 bytes each",
                 Rounding::kahan),
                (std::int64_t, seed, "seed of stochastic rounding" | at_least(0), 0));
@@ -29,7 +29,7 @@ struct AdamWOptions {
                (double, eps, "added to the denominator" | at_least(0), 1e-8),
                (double, weight_decay, "decoupled weight decay" | at_least(0), 1e-2),
                (bool, amsgrad, "divide by the largest mean of squares so far", false),
-               (bool, fused, "use a one-pass kernel where available", true),
+               (bool, fused, "one-pass kernels where available; false gives the bits of torch::optim", true),
                (Rounding, rounding, "rounding of bfloat16 parameters: kahan adds 2 bytes each",
                 Rounding::kahan),
                (std::int64_t, seed, "seed of stochastic rounding" | at_least(0), 0));
