@@ -6,7 +6,11 @@
 #include <malloc.h>
 #include <torch/data.h>
 #include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
 
 #include <etude/etude.hpp>
 
@@ -174,6 +178,50 @@ void update(bench::Rounds& rounds, std::int64_t layers, std::int64_t size) {
               {"etude, moments of 8 bits", [&] { return update_by(optimizer_8bit, in_8_bits); }}});
 }
 
+/// Updates by torch::optim, by the default optimizer of the same kind, and by the one with the same bits.
+template <class Torch, class Ours, class Options>
+void exact_update(bench::Rounds& rounds, const char* name, std::int64_t layers, std::int64_t size,
+                  Options options) {
+  const auto parameters = [&] {
+    torch::manual_seed(0);
+    etude::NamedTensors result;
+    for (std::int64_t i = 0; i < layers; ++i)
+      result.emplace_back(std::to_string(i), torch::randn({size}).set_requires_grad(true));
+    return result;
+  };
+  const auto theirs = parameters(), fast = parameters(), exact = parameters();
+  std::vector<torch::Tensor> list;
+  for (const auto& [key, tensor] : theirs) list.push_back(tensor);
+  Torch torch_optimizer(list, options.lr);
+  Ours fast_optimizer({{fast, {}, {}}}, options);
+  options.fused = false;
+  Ours exact_optimizer({{exact, {}, {}}}, options);
+  const std::int64_t updates = std::max<std::int64_t>(1, 1'000'000 / (layers * (size + 1'000)));
+  const auto run = [=](auto& by, const etude::NamedTensors& of) {
+    by.zero_grad();
+    for (const auto& [key, tensor] : of) tensor.sum().backward();
+    return bench::seconds([&] {
+      for (std::int64_t i = 0; i < updates; ++i) by.step();
+    });
+  };
+  rounds.row(fmt::format("{}, {} tensors of {}", name, layers, size), "updates", static_cast<double>(updates),
+             {{"torch::optim", [&] { return run(torch_optimizer, theirs); }},
+              {"etude", [&] { return run(fast_optimizer, fast); }},
+              {"etude, fused=false", [&] { return run(exact_optimizer, exact); }}});
+  for (std::int64_t i = 0; i < layers; ++i)
+    if (const auto at = static_cast<std::size_t>(i); !torch::equal(exact[at].second, theirs[at].second))
+      throw std::runtime_error(fmt::format("{} isn't bit-identical to torch::optim", name));
+}
+
+void exact_updates(bench::Rounds& rounds, std::int64_t layers, std::int64_t size) {
+  namespace optim = torch::optim;
+  exact_update<optim::AdamW, etude::AdamW>(rounds, "AdamW", layers, size, etude::AdamWOptions());
+  exact_update<optim::Adam, etude::Adam>(rounds, "Adam", layers, size, etude::AdamOptions());
+  exact_update<optim::SGD, etude::SGD>(rounds, "SGD", layers, size, etude::SGDOptions());
+  exact_update<optim::RMSprop, etude::RMSprop>(rounds, "RMSprop", layers, size, etude::RMSpropOptions());
+  exact_update<optim::Adagrad, etude::Adagrad>(rounds, "Adagrad", layers, size, etude::AdagradOptions());
+}
+
 struct NetImpl : torch::nn::Module {
   explicit NetImpl(std::int64_t width)
       : layers(register_module("layers",
@@ -304,6 +352,9 @@ int main(int argc, char** argv) {
   workers(rounds);
   update(rounds, 100, 4096);
   update(rounds, 12, 1 << 20);
+  exact_updates(rounds, 6, 64);
+  exact_updates(rounds, 100, 4096);
+  exact_updates(rounds, 12, 1 << 20);
   evaluation(rounds, 64);
   evaluation(rounds, 512);
   logging(rounds);
