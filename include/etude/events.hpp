@@ -113,7 +113,8 @@ struct BatchFetched : Context {
 /// An update step begins, before the first micro-batch of the group.
 struct StepBegin : Context {};
 
-/// A micro-batch is about to enter the model.
+/// A micro-batch is about to enter the model. Where a program's own loop calls `backward(loss)`, it comes
+/// after the forward pass, and this and the next two have a batch with a size but no tensors, and no output.
 struct ForwardBegin : Context {
   Batch batch;
 };

@@ -121,6 +121,33 @@ class TrainerBase {
     return step(Batch{std::move(inputs), std::move(labels)});
   }
 
+  /// Ends a micro-batch of a training whose losses the program computes itself, after `begin`. Every
+  /// `gradient_accumulation_steps` calls make an update with the gradients of `backward`, in the last of
+  /// them: the steps of all optimizers that have gradients, apart from those that `update(optimizer)` has
+  /// made. Then come logs, evaluations and checkpoints that are due. Throws `Error` without a loss, in a
+  /// training by `step(batch)`, and if an earlier call has returned `should_stop`. Any other exception ends
+  /// the training as it does in `train()`.
+  StepOutput update() { return host_loop_.update(); }
+  /// Makes the step of one optimizer before that, and clears the gradients of its parameters. In a group of
+  /// several micro-batches, only the last one's call does so.
+  void update(std::string_view optimizer) { host_loop_.update(optimizer); }
+  /// `backward` and `update` in one call.
+  StepOutput update(const torch::Tensor& loss) {
+    backward(loss);
+    return update();
+  }
+  void update(const torch::Tensor& loss, std::string_view optimizer) {
+    backward(loss, optimizer);
+    update(optimizer);
+  }
+
+  /// While the result lives, this thread computes in the precision of the arguments (`bf16`, `fp16`), as the
+  /// trainer's own forward passes do: for the forward passes of a program that computes its losses itself.
+  /// End it before `update()`.
+  [[nodiscard]] AutocastGuard autocast() const {
+    return AutocastGuard(core().device.type(), autocast_dtype(core().args));
+  }
+
   /// Ends a training by steps: an update with the micro-batches that are left, if there are any, the last
   /// evaluation and checkpoint, and `TrainEnd`. The destructor of a trainer ends a training that isn't
   /// finished without an evaluation, a checkpoint or an exception; of a class that derives from TrainerBase,
@@ -234,9 +261,23 @@ class TrainerBase {
   Context context() { return core().context(); }
 
   std::int64_t get_num_trainable_parameters() const { return core().trainable_parameters(); }
-  /// Calls backward on the loss of a training step: use it in a `training_step` of your own, since fp16
-  /// scales the loss. If the step is made by hand, multiplies it by the micro-batch's share of its group.
-  void backward(const torch::Tensor& loss) { core().backward(loss); }
+  /// Calls backward on a loss, one element, instead of `loss.backward()`: scales it for fp16, and divides it
+  /// by the number of micro-batches and processes where nothing else does.
+  ///
+  /// In a `training_step` of your own, it is the loss of the step; if the step is made by hand, multiplies it
+  /// by the micro-batch's share of its group. In a program's own loop, after `begin`, it takes the place of
+  /// `step(batch)`: gradients and losses add up until `update`. Throws `DataError` for a loss that can't be
+  /// differentiated, and `ArgumentError` for options and callbacks that need the batches; the training goes
+  /// on then. Any other exception ends it as it does in `train()`.
+  void backward(const torch::Tensor& loss) { backward(LossOutput{.loss = loss}); }
+  /// The same, and adds the `logs` of a loss, its parts, to the next log.
+  void backward(const LossOutput& computed) {
+    host_loop_.takes_losses() ? host_loop_.backward(computed) : core().backward(computed.loss);
+  }
+  /// The same in a program's own loop, with gradients for the parameters of one optimizer only.
+  void backward(const torch::Tensor& loss, std::string_view optimizer) {
+    host_loop_.backward({.loss = loss}, optimizer);
+  }
   /// The learning rate of each parameter group. Throws `ArgumentError` if the optimizer doesn't exist yet.
   std::vector<double> get_learning_rates() const { return core().learning_rates(); }
   /// Writes the weights, and the processing class if any, to a folder.

@@ -201,6 +201,11 @@ void DebugUnderflowOverflowCallback::on(const StepBegin& e) {
 
 void DebugUnderflowOverflowCallback::on(const ForwardBegin& e) {
   watch.reset();
+  if (e.batch.inputs.empty())
+    throw ArgumentError(
+        "DebugUnderflowOverflowCallback can't be used with backward(loss): it watches the forward pass, "
+        "which "
+        "the program has made already");
   detail::check_is_finite(e.batch.inputs, "of the batch, input");
   detail::check_is_finite(e.batch.labels, "of the batch, label");
   const bool traces =

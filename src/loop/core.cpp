@@ -391,7 +391,8 @@ void TrainerCore::make_model() {
     model = options.model_init ? options.model_init.function()() : options.model;
   }
   if (!model) throw ArgumentError("model_init returned no model");
-  if (!model.has_forward() && !has_own_compute_loss() && !overrides.training_step)
+  // Without a dataset, a program's own loop may call the model's parts.
+  if (options.train_dataset && !model.has_forward() && !has_own_compute_loss() && !overrides.training_step)
     throw ArgumentError(fmt::format(
         "model: {} has no forward: it must have one, or compute_loss must be set, which calls its "
         "parts",

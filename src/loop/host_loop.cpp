@@ -4,16 +4,19 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"
 #include "etude/base/function_ref.hpp"
+#include "etude/base/scoped_value.hpp"
 #include "etude/data/batch.hpp"
 #include "etude/data/dataset_state.hpp"
 #include "etude/loop/core.hpp"
@@ -87,13 +90,18 @@ class HostLoop::Training {
   /// Whether an exception has ended it.
   bool has_failed() const { return has_failed_; }
 
-  /// Throws Error if a step has said that the training must stop.
-  void check_goes_on() const {
+  /// Throws Error if a step has said that the training must stop, or if the training's steps are made by
+  /// other calls.
+  void check_goes_on(const char* method, bool gives_losses) {
     if (last_)
       throw Error(fmt::format(
-          "step() was called after the training has stopped at step {} ({}): call finish(), and begin() for "
+          "{} was called after the training has stopped at step {} ({}): call finish(), and begin() for "
           "another",
-          last_->global_step, last_->stop_reason.empty() ? "max_steps are done" : last_->stop_reason));
+          method, last_->global_step,
+          last_->stop_reason.empty() ? "max_steps are done" : last_->stop_reason));
+    if (gives_losses_.value_or(gives_losses) != gives_losses)
+      throw Error(fmt::format("{} was called in a training by {}: must be one or the other until finish()",
+                              method, gives_losses ? "step(batch)" : "backward(loss)"));
   }
 
   void begin(const TrainOptions& options) {
@@ -106,11 +114,13 @@ class HostLoop::Training {
         loop_.begin();
         open_epoch();
         loop_.settle_program_state();
+        remember();
       });
     });
   }
 
   StepOutput step(Batch batch) {
+    gives_losses_ = false;
     batches_.add(std::move(batch));
     const auto before = core_.state.global_step;
     failing([&] {
@@ -121,14 +131,55 @@ class HostLoop::Training {
         if (batches_.size() >= core_.accumulation.steps() || loop_.stop_is_due()) run_group();
       });
     });
-    StepOutput output{.loss = core_.state.global_step > before ? loop_.loss() : torch::Tensor(),
-                      .global_step = core_.state.global_step,
-                      .should_stop = loop_.stop_is_due()};
-    if (output.should_stop) {
-      if (core_.state.global_step < core_.state.max_steps) output.stop_reason = loop_.stop_reason();
-      last_ = output;
-    }
-    return output;
+    return output_since(before);
+  }
+
+  /// Throws ArgumentError, and changes nothing, if the program can't compute the losses.
+  void take_losses() {
+    if (!gives_losses_) loop_.update().take_losses();
+    gives_losses_ = true;
+  }
+
+  void backward(const LossOutput& computed, std::optional<std::size_t> optimizer) {
+    in_group([&] {
+      if (!group_is_open_) begin_group();
+      if (!is_given_up_) loop_.update().add_loss(computed, optimizer);
+    });
+    has_loss_ = true;
+    has_shared_loss_ |= !optimizer;
+  }
+
+  /// Throws Error if there are no losses to update with.
+  void check_loss(const char* method) const {
+    if (!has_loss_)
+      throw Error(std::string(method) + " was called without a loss: must come after backward(loss)");
+  }
+
+  /// Throws ArgumentError for gradients that it would accumulate for others.
+  void check_update(std::size_t optimizer) {
+    if (const auto of_group = loop_.update().size(); of_group > 1 && has_shared_loss_)
+      throw ArgumentError(
+          fmt::format("gradient_accumulation_steps is {0}: must be 1 for update(\"{1}\") after "
+                      "backward(loss), which adds "
+                      "one optimizer's gradients to another's; call backward(loss, \"{1}\")",
+                      of_group, core_.optimizers[optimizer].name));
+  }
+
+  void update(std::size_t optimizer) {
+    if (micro_batches_ + 1 < loop_.update().size()) return;
+    in_group([&] {
+      if (!is_given_up_) loop_.update().make_step(optimizer);
+    });
+  }
+
+  StepOutput update() {
+    const auto before = core_.state.global_step;
+    has_loss_ = false;
+    in_group([&] {
+      if (!is_given_up_ && ++micro_batches_ < loop_.update().size()) return loop_.update().end_micro_batch();
+      complete_group();
+    });
+    return output_since(before);
   }
 
   /// A last group may have fewer micro-batches, as at the end of an epoch.
@@ -137,6 +188,8 @@ class HostLoop::Training {
     failing([&] {
       output = loop_.finish_after([&] {
         if (batches_.size() > 0) run_group();
+        if (group_is_open_) loop_.stoppable([&] { complete_group(); });
+        if (gives_losses_.value_or(false)) loop_.leave_steps();
         if (epoch_is_open_) close_epoch();
       });
     });
@@ -168,12 +221,59 @@ class HostLoop::Training {
     epoch_is_open_ = false;
   }
 
+  StepOutput output_since(std::int64_t before) {
+    StepOutput output{.loss = core_.state.global_step > before ? loop_.loss() : torch::Tensor(),
+                      .global_step = core_.state.global_step,
+                      .should_stop = loop_.stop_is_due()};
+    if (output.should_stop) {
+      if (core_.state.global_step < core_.state.max_steps) output.stop_reason = loop_.stop_reason();
+      last_ = output;
+    }
+    return output;
+  }
+
+  /// Runs a part of a group whose losses the program computes; a StopTraining gives it up.
+  void in_group(detail::FunctionRef<void()> part) {
+    failing([&] {
+      loop_.part([&] {
+        bool is_done = false;
+        loop_.stoppable([&] {
+          part();
+          is_done = true;
+        });
+        is_given_up_ |= !is_done;
+      });
+    });
+  }
+  /// What the program's forward passes change from here on belongs to the next group.
+  void remember() {
+    if (epoch_is_open_ && !loop_.stop_is_due() && core_.progress.position.micro_batches == 0)
+      loop_.update().remember();
+  }
+  void begin_group() {
+    group_is_open_ = true;
+    micro_batches_ = 0;
+    has_shared_loss_ = false;
+    is_given_up_ = !epoch_is_open_ || !loop_.may_step();
+    if (!is_given_up_) loop_.update().begin_losses();
+  }
+  void complete_group() {
+    group_is_open_ = false;
+    if (is_given_up_) return loop_.leave_steps();
+    loop_.complete_update();
+    renew_epoch();
+    remember();
+  }
+
   void run_group() {
     if (!epoch_is_open_) return batches_.clear();
     loop_.stoppable([&] {
       if (!loop_.may_step() || !loop_.run_group(batches_)) loop_.leave_steps();
     });
     batches_.clear();  // those of a group that was given up
+    renew_epoch();
+  }
+  void renew_epoch() {
     if (!core_.control.should_epoch_stop || loop_.stop_is_due()) return;
     close_epoch();
     open_epoch();
@@ -185,7 +285,13 @@ class HostLoop::Training {
   RemoteControl::UnderWay under_way_;
   TrainLoop loop_;
   HostBatches batches_{core_};
-  std::optional<StepOutput> last_;  // the step that ended it
+  std::optional<StepOutput> last_;    // the step that ended it
+  std::optional<bool> gives_losses_;  // the program, and not batches; unset before its first call
+  bool group_is_open_ = false;        // one with losses of the program
+  std::int64_t micro_batches_ = 0;    // of this group, those that are done
+  bool has_loss_ = false;             // since the last update()
+  bool has_shared_loss_ = false;      // one in this group that isn't a single optimizer's
+  bool is_given_up_ = false;          // that group
   bool epoch_is_open_ = false;
   bool has_failed_ = false;
   bool is_finished_ = false;
@@ -209,11 +315,48 @@ void HostLoop::begin(const TrainOptions& options) {
 StepOutput HostLoop::step(Batch batch) {
   const Calls::Scope call(events_.core().calls, Calls::step);
   if (!training_) begin_training({});
-  training_->check_goes_on();
+  training_->check_goes_on("step()", /*gives_losses=*/false);
   auto checked = batch_of_host(std::move(batch), events_.core().args);
   StepOutput output;
   in_training([&](Training& training) { output = training.step(std::move(checked)); });
   return output;
+}
+
+bool HostLoop::takes_losses() const { return training_ && !is_running_ && !events_.core().evaluation; }
+
+void HostLoop::backward(const LossOutput& computed, std::optional<std::string_view> optimizer) {
+  auto& core = events_.core();
+  const Calls::Scope call(core.calls, Calls::step);
+  if (!training_) throw Error("backward() was called, but no training is under way: must come after begin()");
+  training_->check_goes_on("backward()", /*gives_losses=*/true);
+  const auto place = optimizer ? std::optional(core.optimizers.find(*optimizer)) : std::nullopt;
+  training_->take_losses();
+  core.loss_check.before_backward(computed.loss, Batch());
+  in_training([&](Training& training) { training.backward(computed, place); });
+}
+
+StepOutput HostLoop::update() {
+  const Calls::Scope call(events_.core().calls, Calls::step);
+  check_loss("update()");
+  StepOutput output;
+  in_training([&](Training& training) { output = training.update(); });
+  return output;
+}
+
+void HostLoop::update(std::string_view optimizer) {
+  auto& core = events_.core();
+  const Calls::Scope call(core.calls, Calls::step);
+  check_loss("update()");
+  const auto place = core.optimizers.find(optimizer);
+  training_->check_update(place);
+  in_training([&](Training& training) { training.update(place); });
+}
+
+void HostLoop::check_loss(const char* method) {
+  if (!training_)
+    throw Error(fmt::format("{} was called, but no training is under way: must come after begin()", method));
+  training_->check_goes_on(method, /*gives_losses=*/true);
+  training_->check_loss(method);
 }
 
 TrainOutput HostLoop::finish() {
@@ -234,6 +377,7 @@ void HostLoop::begin_training(const TrainOptions& options) {
 
 template <class Act>
 void HostLoop::in_training(Act act) {
+  const ScopedValue running(is_running_, true);
   try {
     events_.guarded([&] { act(*training_); });
   } catch (...) {

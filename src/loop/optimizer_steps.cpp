@@ -105,7 +105,7 @@ bool OptimizerSteps::accepts(const torch::Tensor& grad_norm) {
     return divisor && divisor->read() == 0 ? detail::zero_loss(loss, outputs) : loss;
   };
   std::optional<NonFiniteUpdates::ComputeLoss> known_loss;
-  if (core_.step_sharing() != StepSharing::by_hand) known_loss = compute_loss;
+  if (core_.step_sharing() != StepSharing::by_hand && !core_.losses_are_given) known_loss = compute_loss;
   non_finite_.reject(batches_.all(), known_loss);
   return false;
 }

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <functional>
 #include <utility>
+#include <vector>
 
 #include "attempt.hpp"
 #include "etude/base/error.hpp"
@@ -154,6 +157,47 @@ class StepByHand final : public StepStrategy {
   }
 };
 
+/// The program computes the losses, and may make the steps of some optimizers before those of the others.
+class StepByProgram final : public StepStrategy {
+ public:
+  using StepStrategy::StepStrategy;
+
+  void begin() override { is_done_.assign(core_.optimizers.size(), false); }
+
+  void step_early(std::size_t optimizer) override {
+    const auto& each = core_.optimizers[optimizer];
+    if (core_.scaler && is_done_[optimizer])
+      throw ArgumentError(fmt::format(
+          "fp16 is true: must be false for a step with several updates of the optimizer '{}'", each.name));
+    if (!make_step(optimizer))
+      throw DataError(fmt::format(
+          "update(\"{}\") was called, but no loss has given its parameters a gradient", each.name));
+    each.optimizer->flat_parameters().zero_grad();  // and no others'
+  }
+
+  void make_steps(detail::FunctionRef<void()>) override {
+    for (std::size_t i = 0; i < core_.optimizers.size(); ++i)
+      if (!is_done_[i]) make_step(i);
+    if (std::ranges::none_of(is_done_, std::identity()))
+      throw DataError(
+          "no parameter that an optimizer updates has a gradient: the losses given to backward(loss) must "
+          "depend on parameters of the trainer's model");
+  }
+
+ private:
+  /// Returns whether it has gradients.
+  bool make_step(std::size_t i) {
+    if (!reducers_.empty()) reducers_[i].finish();
+    auto& optimizer = *core_.optimizers[i].optimizer;
+    if (!optimizer.has_gradients()) return false;
+    is_done_[i] = true;
+    steps_.step(i);
+    return true;
+  }
+
+  std::vector<bool> is_done_;  // in the step under way, whether or not its gradients were accepted
+};
+
 }  // namespace
 
 std::unique_ptr<StepStrategy> StepStrategy::make(StepSharing sharing, EventSource& events,
@@ -163,6 +207,8 @@ std::unique_ptr<StepStrategy> StepStrategy::make(StepSharing sharing, EventSourc
       return std::make_unique<StepInTurn>(events, steps, batches);
     case StepSharing::by_hand:
       return std::make_unique<StepByHand>(events, steps, batches);
+    case StepSharing::by_program:
+      return std::make_unique<StepByProgram>(events, steps, batches);
     case StepSharing::together:
       break;
   }

@@ -56,6 +56,9 @@ class StepStrategy {
   /// adds those of one whose turn it is.
   virtual void make_steps(detail::FunctionRef<void()> add_gradients) = 0;
 
+  /// Makes the step of one optimizer before those of the others, where the program says when.
+  virtual void step_early(std::size_t) {}
+
   /// With several processes, adds up the gradients of the backward pass under way; null in one.
   GradientReducer* reducer() const { return reducer_; }
 

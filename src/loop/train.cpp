@@ -211,6 +211,13 @@ bool TrainLoop::run_group(BatchSource& batches) {
   return false;
 }
 
+void TrainLoop::complete_update() {
+  const PhaseClock::Step step(core_.phase_clock, core_.state.global_step + 1);
+  const auto result = update_.complete(examples_);
+  summary_.add_examples(core_.padded(update_.size()));
+  result == UpdateResult::done ? end_step() : skip_step();
+}
+
 void TrainLoop::stoppable(detail::FunctionRef<void()> part) {
   const auto outside = events_.depth();
   try {

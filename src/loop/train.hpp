@@ -64,6 +64,11 @@ class TrainLoop {
   /// Makes the next update with a group of `batches`. Returns false if the epoch's steps are over.
   bool run_group(BatchSource& batches);
 
+  /// The update under way of a program that computes the losses itself; see Update::take_losses.
+  Update& update() { return update_; }
+  /// Makes that update.
+  void complete_update();
+
   /// Runs one part of the training. A `StopTraining` thrown from it closes the open scopes and becomes a
   /// request to stop.
   void stoppable(detail::FunctionRef<void()> part);

@@ -1,5 +1,6 @@
 #include "etude/loop/trainer_methods.hpp"
 
+#include <cstddef>
 #include <exception>
 #include <filesystem>
 #include <optional>
@@ -116,10 +117,16 @@ torch::Tensor training_step(EventSource& events, Batch& batch) {
   } else if (core.group.is_padding()) {
     loss = loss * 0;
   }
+  return backward_pass(events, batch, std::move(outputs), std::move(loss), share);
+}
+
+torch::Tensor backward_pass(EventSource& events, const Batch& batch, Tensors outputs, torch::Tensor loss,
+                            std::optional<double> share, std::optional<std::size_t> optimizer) {
+  auto& core = events.core();
   if (auto event = events.raise<BackwardBegin>(batch, std::move(outputs), std::move(loss)))
     loss = std::move(event->loss);
   events.check_written(loss);
-  core.backward(loss);
+  optimizer ? core.backward(loss, *optimizer) : core.backward(loss);
   loss = loss.variable_data();
   events.raise<BackwardEnd>(batch, loss, share);
   return loss;

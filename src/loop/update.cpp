@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <exception>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"
 #include "etude/base/interrupt.hpp"
 #include "etude/libtorch/torch_error.hpp"
@@ -16,7 +18,9 @@
 #include "etude/loop/several_optimizers.hpp"
 #include "etude/loop/sharded_parameters.hpp"
 #include "etude/loop/snapshot.hpp"
+#include "etude/loop/trainer_methods.hpp"
 #include "etude/optim/flat_parameters.hpp"
+#include "given_losses.hpp"
 
 namespace etude::inline v0 {
 
@@ -35,8 +39,11 @@ UpdateResult Update::run(BatchSource& source, double examples) {
   if (!core_.ranks.several() && core_.unknown_divisor.matters()) core_.warn_of_unknown_divisor();
   if (result == given_up) return UpdateResult::given_up;
 
+  return conclude(core_.position_after(source.position(), source.dataset_state(), size_), examples);
+}
+
+UpdateResult Update::conclude(const DataPosition& next, double examples) {
   const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::update);
-  const auto next = core_.position_after(source.position(), source.dataset_state(), size_);
   make_steps();
   const bool has_stepped = steps_.has_stepped();
   steps_.finish();
@@ -241,9 +248,55 @@ void Update::advance(const DataPosition& next, double epoch, bool has_stepped) {
   core_.updating = false;
 }
 
+void Update::take_losses() {
+  detail::check_given_losses(events_);
+  core_.losses_are_given = true;
+  make_strategy(StepSharing::by_program);
+}
+
+void Update::remember() {
+  work_.begin_group();
+  steps_.begin_gradients();
+  // The program's next forward pass is as that of the first process.
+  if (core_.ranks.several() && core_.args.ddp_broadcast_buffers) core_.share_buffers();
+}
+
+void Update::begin_losses() {
+  if (work_.forget_half_done()) remember();
+  steps_.begin();
+  strategy_->begin();
+  is_captured_ = false;
+  size_ = core_.accumulation.steps();
+  core_.group.begin(size_);
+  core_.group.set_batch(1.0 / static_cast<double>(core_.ranks.world_size()));
+  core_.group.forget_losses();
+  events_.raise<BatchFetchBegin>();
+  events_.raise<StepBegin>();
+}
+
+void Update::add_loss(const LossOutput& computed, std::optional<std::size_t> optimizer) {
+  Batch batch;  // The program keeps it to itself.
+  batch.size = core_.args.per_device_train_batch_size;
+  events_.raise<ForwardBegin>(batch);
+  log_parts(core_, computed);
+  core_.group.add_loss(detail::backward_pass(
+      events_, batch, computed.outputs, core_.group.share_of(computed.loss), core_.group.share(), optimizer));
+}
+
+void Update::make_step(std::size_t optimizer) {
+  const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::update);
+  strategy_->step_early(optimizer);
+}
+
+UpdateResult Update::complete(double examples) {
+  const auto position = core_.progress.position.examples + size_ * core_.total_train_batch_size();
+  return conclude(core_.position_after(std::min(position, detail::largest_dataset), nullptr, size_),
+                  examples);
+}
+
 void Update::begin_training() {
   detail::check_step_sharing(core_, core_);
-  strategy_ = StepStrategy::make(core_.step_sharing(), events_, steps_, batches_);
+  core_.losses_are_given = false;
   if (core_.shard_stage) detail::shard_optimizers(core_, core_);
   if (core_.args.offload_optimizer) core_.offload_moments();
   if (core_.args.cuda_graph) captured_step_.begin();
@@ -260,13 +313,22 @@ void Update::begin_training() {
         "away");
   if (core_.args.gradient_checkpointing && !has_shares)
     core_.recomputed_units = std::make_unique<RecomputedUnits>(core_.model);
-  if (!core_.ranks.several()) return;
-  std::vector<FlatParameters*> parameters;
-  for (const auto& each : core_.optimizers) parameters.push_back(&each.optimizer->flat_parameters());
-  if (has_shares)
+  if (core_.ranks.several() && has_shares)
     core_.sharded_units =
-        std::make_unique<ShardedUnits>(core_.model, parameters, core_.args.gradient_checkpointing);
-  strategy_->join(parameters);
+        std::make_unique<ShardedUnits>(core_.model, parameters(), core_.args.gradient_checkpointing);
+  make_strategy(core_.step_sharing());
+}
+
+void Update::make_strategy(StepSharing sharing) {
+  strategy_.reset();
+  strategy_ = StepStrategy::make(sharing, events_, steps_, batches_);
+  if (core_.ranks.several()) strategy_->join(parameters());
+}
+
+std::vector<FlatParameters*> Update::parameters() const {
+  std::vector<FlatParameters*> all;
+  for (const auto& each : core_.optimizers) all.push_back(&each.optimizer->flat_parameters());
+  return all;
 }
 
 }  // namespace etude::inline v0

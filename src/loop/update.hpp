@@ -2,9 +2,11 @@
 
 #include <torch/types.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "attempt.hpp"
 #include "captured_step.hpp"
@@ -12,7 +14,9 @@
 #include "etude/loop/core.hpp"
 #include "etude/loop/event_source.hpp"
 #include "etude/model/modules.hpp"
+#include "etude/optim/flat_parameters.hpp"
 #include "etude/parallel/gradient_reducer.hpp"
+#include "etude/trainer_options.hpp"
 #include "micro_batches.hpp"
 #include "optimizer_steps.hpp"
 #include "step_strategy.hpp"
@@ -41,6 +45,24 @@ class Update {
   /// return the same; what one of them throws to stop, all throw. `examples`: of the epoch, in full batches.
   UpdateResult run(BatchSource& source, double examples);
 
+  // Instead of `run`, for losses that a program computes as its own loop comes to them: `take_losses` once,
+  // and for each update `remember`, `begin_losses`, `add_loss` and `make_step` as often as the program calls
+  // them, and `complete`.
+
+  /// Throws ArgumentError, and changes nothing, for options and callbacks that need the batches.
+  void take_losses();
+  /// Remembers what the program's forward passes change, before them.
+  void remember();
+  void begin_losses();
+  /// Adds the gradients of a loss, for all parameters or for those of one optimizer.
+  void add_loss(const LossOutput& computed, std::optional<std::size_t> optimizer);
+  /// Makes the step of one optimizer before the others'.
+  void make_step(std::size_t optimizer);
+  /// A micro-batch is done that isn't the last.
+  void end_micro_batch() { events_.raise<SubstepEnd>(); }
+  /// Makes the steps that are left; then the training is behind the update.
+  UpdateResult complete(double examples);
+
   /// Keeps the loss of each group, for `loss`.
   void keep_loss() { keeps_loss_ = true; }
   const torch::Tensor& loss() const { return loss_; }
@@ -56,6 +78,12 @@ class Update {
   GradientsResult reduce(const Attempt& own);
   void make_steps();
   void advance(const DataPosition& next, double epoch, bool has_stepped);
+
+  /// The last of them: from here on, nothing is repeated.
+  UpdateResult conclude(const DataPosition& next, double examples);
+  void make_strategy(StepSharing sharing);
+  /// Those of each optimizer.
+  std::vector<FlatParameters*> parameters() const;
 
   /// Runs the micro-batches that are left of the group; false if it was given up.
   bool run_micro_batches();

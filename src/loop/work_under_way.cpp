@@ -37,10 +37,15 @@ bool WorkUnderWay::enter_group() {
 void WorkUnderWay::forget_group() {
   begin_.reset();
   core_.work_begin.reset();
-  if (!reenters_group()) return;
+  forget_half_done();
+}
+
+bool WorkUnderWay::forget_half_done() {
+  if (!reenters_group()) return false;
   checkpoints_.put_back();
   checkpoints_.load_group_begin();
   core_.progress.position.micro_batches = 0;
+  return true;
 }
 
 void WorkUnderWay::begin_evaluation() {

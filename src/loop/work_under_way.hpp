@@ -34,6 +34,8 @@ class WorkUnderWay {
   /// Resets a group that was given up, or couldn't continue after an interruption, so that it starts again.
   /// Does nothing if no group is under way.
   void forget_group();
+  /// Resets a half-done group of the checkpoint, so that it starts again; false if there is none.
+  bool forget_half_done();
 
   /// Remembers the beginning of an evaluation, if it may have to be saved.
   void begin_evaluation();

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string_view>
 
 #include "etude/data/batch.hpp"
 #include "etude/loop/event_source.hpp"
@@ -24,18 +26,31 @@ class HostLoop {
   void begin(const TrainOptions& options);
   /// Takes a micro-batch, and makes an update once there are `gradient_accumulation_steps` of them.
   StepOutput step(Batch batch);
+
+  /// Whether a call of backward(loss) is the program's, between its steps, and not a part of a training step.
+  bool takes_losses() const;
+  /// Adds the gradients of a loss, for all parameters or for those of one optimizer.
+  void backward(const LossOutput& computed, std::optional<std::string_view> optimizer = {});
+  /// Ends a micro-batch, and makes an update once there are `gradient_accumulation_steps` of them.
+  StepOutput update();
+  /// Makes the step of one optimizer before the others'.
+  void update(std::string_view optimizer);
+
   TrainOutput finish();
 
  private:
   class Training;
 
   void begin_training(const TrainOptions& options);
+  /// Throws Error unless a loss has come since the last update.
+  void check_loss(const char* method);
   /// Calls `act(training)` with the error handling of a trainer's methods.
   template <class Act>
   void in_training(Act act);
 
   EventSource& events_;
   std::unique_ptr<Training> training_;  // the one under way
+  bool is_running_ = false;             // a call of a method
 };
 
 }  // namespace etude::inline v0

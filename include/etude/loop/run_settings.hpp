@@ -26,9 +26,9 @@ struct Overrides {
   bool steps_by_hand = false;
 };
 
-/// How the optimizers share a step: one backward pass for all, one for each with its own loss, or as the
-/// `training_step` of a trainer pleases.
-enum class StepSharing { together, in_turn, by_hand };
+/// How the optimizers share a step: one backward pass for all, one for each with its own loss, as the
+/// `training_step` of a trainer pleases, or as a program does that computes the losses itself.
+enum class StepSharing { together, in_turn, by_hand, by_program };
 
 /// The options and arguments of a run, its processes and its device. They don't change once the trainer is
 /// made, except for the batch size that `auto_find_batch_size` finds.

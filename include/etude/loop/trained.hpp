@@ -35,6 +35,7 @@ struct Trained {
   CarriedStates carried;                         ///< those of the model
   OptimizerList optimizers;
   std::function<void(std::size_t)> step_by_hand;  ///< makes the step of one of them, in a training step
+  bool losses_are_given = false;                  ///< A program computes them: see `TrainerBase::backward`.
   std::optional<GradScaler> scaler;               ///< with fp16
   std::unique_ptr<ShardedUnits> sharded_units;    ///< while each process keeps only a share of the parameters
   std::unique_ptr<RecomputedUnits> recomputed_units;  ///< with gradient_checkpointing, in a training

@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include <cstddef>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -40,6 +41,10 @@ PredictionOutput predict(EventSource& events, const Dataset& dataset, const Pred
 LossOutput compute_loss_in_precision(EventSource& events, const Batch& batch,
                                      std::optional<double> num_items_in_batch);
 torch::Tensor training_step(EventSource& events, Batch& batch);
+/// The backward pass of a loss that is a share of its group's, between its events, for all parameters or for
+/// those of one optimizer. Returns the loss, detached.
+torch::Tensor backward_pass(EventSource& events, const Batch& batch, Tensors outputs, torch::Tensor loss,
+                            std::optional<double> share, std::optional<std::size_t> optimizer = {});
 PredictionStepOutput prediction_step(EventSource& events, const Batch& batch,
                                      const std::vector<std::string>& ignore_keys);
 

@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -150,6 +151,8 @@ class FlatParameters {
   const torch::Tensor& parameter(std::size_t slot) const { return parts_[slot].parameter; }
   /// Whether it received a gradient since the last `zero_grad`.
   bool has_gradient(std::size_t slot) const { return parts_[slot].has_gradient(); }
+  /// Whether any parameter did.
+  bool has_gradients() const { return std::ranges::any_of(parts_, &Part::has_gradient); }
   /// Says so for a flat gradient that something besides autograd has written.
   void set_has_gradient(std::size_t slot, bool has_gradient);
   /// The number of steps in which this parameter had a gradient.

@@ -45,6 +45,8 @@ class Optimizer {
   virtual bool needs_closure() const;
 
   virtual void zero_grad();
+  /// Whether any parameter has a gradient since then.
+  bool has_gradients() const { return flat_.has_gradients(); }
 
   /// The L2 norm of all gradients, 0-dim, on the device.
   torch::Tensor grad_norm() { return flat_.grad_norm(); }
