@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Runs an example and the loop by hand that it replaces, compares the values that both print, and counts their lines.
 
-compare.py NAME [--tolerance T | --at_least QUANTITY VALUE] --example PROGRAM ARGUMENT... --loop PROGRAM ARGUMENT...
+compare.py NAME [--tolerance T | --at_least QUANTITY VALUE] [--kept N] --example PROGRAM ARGUMENT... --loop PROGRAM ARGUMENT...
 
-Both print lines like "epoch 3 loss 0.123456 accuracy 0.9", or "step 300 loss 0.123456": values of one epoch or step. With --tolerance, those that both print must
-agree to this relative difference; with --at_least, the last value of the quantity must reach this one in both.
+Both print lines like "epoch 3 loss 0.123456 accuracy 0.9", or "step 300 loss 0.123456": values of one epoch or step. With
+--tolerance, those that both print must agree to this relative difference; with --at_least, the last value of the quantity must
+reach this one in both. With --kept, the example is the loop itself, of which at most N lines are changed or added.
 """
 
+import difflib
 import math
 import pathlib
 import re
@@ -54,6 +56,12 @@ def lines_of_code(source):
     return sum(1 for line in lines if line and not line.startswith("//"))
 
 
+def changed_lines(before, after):
+    """The lines of a program that another one hasn't, apart from the comment at its beginning."""
+    lines = [[line for line in path.read_text().splitlines() if not line.startswith("///")] for path in (before, after)]
+    return sum(1 for line in difflib.ndiff(*lines) if line.startswith("+ "))
+
+
 def main():
     name, tolerance, at_least, example, loop = arguments(sys.argv[1:])
     (ours, our_seconds), (by_hand, loop_seconds) = run(example), run(loop)
@@ -66,12 +74,16 @@ def main():
         difference = abs(a - b) / max(abs(b), 1e-12)
         worst = math.inf if math.isnan(difference) else max(worst, difference)
         print(f"{f'epoch {epoch} {quantity}':24} {a:12.6f} {b:12.6f}")
-    counts = [lines_of_code(EXAMPLES / folder / f"{name}.cpp") for folder in ("", "loops")]
+    kept = int(sys.argv[sys.argv.index("--kept") + 1]) if "--kept" in sys.argv else None
+    paths = [EXAMPLES / folder / f"{name}.cpp" for folder in ("" if kept is None else "kept", "loops")]
+    counts = [lines_of_code(path) for path in paths]
     print(f"{'lines of code':24} {counts[0]:12} {counts[1]:12}")
     print(f"{'seconds':24} {our_seconds:12.1f} {loop_seconds:12.1f}")
     print(f"the largest relative difference is {worst:.2g}")
 
     faults = []
+    if kept is not None and (changed := changed_lines(paths[1], paths[0])) > kept:
+        faults.append(f"{changed} lines are changed or added: must be at most {kept}")
     if tolerance is not None:
         if ours.keys() != by_hand.keys():
             only = sorted(ours.keys() ^ by_hand.keys())
