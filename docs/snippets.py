@@ -3,14 +3,17 @@
     <!-- snippet: examples/first.cpp -->                the whole file
     <!-- snippet: examples/docs/data.cpp#noisy -->      the lines between "// [noisy]" and "// [/noisy]" there
     <!-- not compiled: why -->                          a block that no program has, such as one with "..." in it
+    <!-- diff: examples/loops/a.cpp examples/kept/a.cpp -->    what the second file changes in the first
 """
 
+import difflib
 import re
 import textwrap
 
 from headers import ROOT
 
 SNIPPET = re.compile(r"^( *)<!-- snippet: (\S+?)(?:#(\w+))? -->\n(?:\n*\1```(?:cpp|python|sh)\n.*?^\1```\n)?", re.M | re.S)
+DIFF = re.compile(r"^<!-- diff: (\S+) (\S+) -->\n(?:\n*```diff\n.*?^```\n)?", re.M | re.S)
 LANGUAGES = {".cpp": "cpp", ".hpp": "cpp", ".py": "python", ".sh": "sh"}
 PYTHON = re.compile(r"^ *```python\n(.*?)^ *```", re.M | re.S)
 CPP = re.compile(r"^([^\n]*)\n\n? *```(?:cpp|c\+\+)\n(.*?)^ *```", re.M | re.S)
@@ -39,7 +42,18 @@ def filled(page, text):
         marker = f"<!-- snippet: {path}{'#' + name if name else ''} -->\n\n"
         return textwrap.indent(marker + code, indent)
 
-    return SNIPPET.sub(block, text)
+    def difference(match):
+        sources = [(ROOT / path).read_text().splitlines() for path in match.groups()]
+        code = ["@@" if line.startswith("@@") else line for line in lines_of_diff(*sources)]
+        return f"<!-- diff: {match[1]} {match[2]} -->\n\n```diff\n" + "\n".join(code) + "\n```\n"
+
+    return DIFF.sub(difference, SNIPPET.sub(block, text))
+
+
+def lines_of_diff(before, after):
+    """The difference of two programs without their first comments, with a line around each change."""
+    without = [[line for line in lines if not line.startswith("///")] for lines in (before, after)]
+    return list(difflib.unified_diff(*without, n=1, lineterm=""))[2:]
 
 
 def unchecked(text):

@@ -134,6 +134,39 @@ void own_loop() {
   check(output.global_step == 30, "each call of step is an update");
 }
 
+void own_losses() {
+  auto args = small_arguments();
+  args.lr_scheduler_type = etude::SchedulerType::constant;
+  // [own_losses]
+  auto generator = torch::nn::Linear(2, 2), critic = torch::nn::Linear(2, 1);
+  torch::nn::ModuleDict both;
+  both->update({{"generator", generator.ptr()}, {"critic", critic.ptr()}});
+  etude::Trainer trainer(
+      {.model = both,
+       .args = args,
+       .optimizers = {{"generator", {}}, {"critic", {}}}});
+  trainer.begin({.resume_from_checkpoint = etude::if_any});
+  while (trainer.state().global_step < 30) {
+    const auto drawn = generator(torch::rand({8, 2}));
+    const auto difference =
+        critic(drawn.detach()) - critic(torch::rand({8, 2}));
+    // Gradients for the critic's parameters, and its step.
+    trainer.backward(difference.mean(), "critic");
+    trainer.update("critic");
+
+    const auto loss = -critic(drawn).mean();
+    trainer.log("generator_loss", loss.detach());
+    trainer.backward(loss);
+    // The other optimizer's step, and all that follows a step.
+    if (trainer.update().should_stop) break;
+  }
+  etude::TrainOutput output = trainer.finish();
+  // [/own_losses]
+  check(
+      output.global_step == 30,
+      "each call of update() without a name is a step");
+}
+
 // [resume]
 struct RunArguments {
   ETUDE_STRUCT(
@@ -226,6 +259,6 @@ void reports() {
 
 int main() {
   return run(
-      own_loss, loss_in_parts, several_optimizers, schedule, own_loop, resume,
-      time_by_phase, memory, reports);
+      own_loss, loss_in_parts, several_optimizers, schedule, own_loop,
+      own_losses, resume, time_by_phase, memory, reports);
 }
