@@ -52,7 +52,6 @@ int main(int argc, char** argv) {
   args.output_dir = "detect_output";
   args.per_device_train_batch_size = args.per_device_eval_batch_size = batch_size;
   args.num_train_epochs = epochs;
-  args.optim_args = "fused=false";
   args.learning_rate = learning_rate;
   args.max_grad_norm = 10;
   args.lr_scheduler_type = etude::SchedulerType::cosine;

@@ -55,7 +55,6 @@ int main(int argc, char** argv) {
   auto args = etude::plain_loop();
   args.output_dir = "dqn_output";
   args.max_steps = updates;
-  args.optim_args = "fused=false";
   args.learning_rate = learning_rate;
   args.max_grad_value = clip_value;
   args.save_strategy = etude::SaveStrategy::steps;

@@ -197,7 +197,8 @@ void check_texts(const TrainingArguments& args, FaultList& found) {
 }  // namespace detail
 
 TrainingArguments plain_loop() {
-  return {.weight_decay = 0,
+  return {.optim = OptimizerNames::adamw_torch,
+          .weight_decay = 0,
           .max_grad_norm = 0,
           .lr_scheduler_type = SchedulerType::constant,
           .save_strategy = SaveStrategy::no,

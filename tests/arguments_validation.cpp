@@ -248,6 +248,7 @@ TEST_CASE("formats of log lines are checked before a training") {
 
 TEST_CASE("plain_loop switches off what a loop by hand doesn't do") {
   const auto args = etude::plain_loop();
+  CHECK(args.optim == etude::OptimizerNames::adamw_torch);
   CHECK(args.lr_scheduler_type == etude::SchedulerType::constant);
   CHECK(args.max_grad_norm == 0);
   CHECK(args.weight_decay == 0);

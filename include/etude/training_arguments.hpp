@@ -284,8 +284,9 @@ struct TrainingArguments {
   friend bool operator==(const TrainingArguments&, const TrainingArguments&) = default;
 };
 
-/// Arguments that match a hand-written loop: a constant learning rate, no clipping of gradients, no
-/// weight decay, the examples in their order, and no checkpoints. The defaults are those of Hugging Face.
+/// Arguments that match a hand-written loop: torch::optim::AdamW to the bit, a constant learning rate, no
+/// clipping of gradients, no weight decay, the examples in their order, and no checkpoints. The defaults are
+/// those of Hugging Face.
 TrainingArguments plain_loop();
 
 /// All problems of `args`, one per line, such as "learning_rate is -1: must be ..."; empty if there are none.
