@@ -139,10 +139,8 @@ void own_losses() {
   args.lr_scheduler_type = etude::SchedulerType::constant;
   // [own_losses]
   auto generator = torch::nn::Linear(2, 2), critic = torch::nn::Linear(2, 1);
-  torch::nn::ModuleDict both;
-  both->update({{"generator", generator.ptr()}, {"critic", critic.ptr()}});
   etude::Trainer trainer(
-      {.model = both,
+      {.model = etude::Modules{{"generator", generator}, {"critic", critic}},
        .args = args,
        .optimizers = {{"generator", {}}, {"critic", {}}}});
   trainer.begin({.resume_from_checkpoint = etude::if_any});
