@@ -623,11 +623,11 @@ TEST_CASE("evaluations, the program's own calls included, go on between its step
   trainer.finish();
 }
 
-TEST_CASE("two processes that give their own losses train as one with both") {
-  if (toy::launches(2)) return;
+template <class Processes>
+void train_in_two_processes() {
   const auto made = [](toy::Line& model) -> TrainerOptions {
     auto args = toy::arguments();
-    args.optim = etude::OptimizerNames::sgd;
+    args.optim = etude::OptimizerNames::adam;
     args.learning_rate = 0.1;
     args.max_grad_norm = 0;
     args.gradient_accumulation_steps = 2;
@@ -637,7 +637,7 @@ TEST_CASE("two processes that give their own losses train as one with both") {
     return (model->weight * i + model->bias - rank).square().sum();
   };
   toy::Line model, alone_model;
-  etude::Trainer<etude::DistributedDataParallel> ours(made(model));
+  etude::Trainer<Processes> ours(made(model));
   const auto rank = static_cast<double>(ours.args().process_index());
   ours.begin();
   for (int i = 0; i < 8; ++i) {
@@ -654,6 +654,16 @@ TEST_CASE("two processes that give their own losses train as one with both") {
   }
   CHECK(model->weight.item<double>() == doctest::Approx(alone_model->weight.item<double>()).epsilon(1e-5));
   CHECK(model->bias.item<double>() == doctest::Approx(alone_model->bias.item<double>()).epsilon(1e-5));
+}
+
+TEST_CASE("two processes that give their own losses train as one with both") {
+  if (toy::launches(2)) return;
+  train_in_two_processes<etude::DistributedDataParallel>();
+}
+
+TEST_CASE("two processes that give their own losses may divide the optimizer's state") {
+  if (toy::launches(2)) return;
+  train_in_two_processes<etude::ShardedDataParallel<1>>();
 }
 
 }  // namespace loop_given_losses_test
