@@ -83,5 +83,5 @@ inline void copy_weights(QNet& from, QNet& to, double share) {
   const torch::NoGradGuard no_grad;
   const auto source = from->parameters();
   const auto target = to->parameters();
-  for (std::size_t i = 0; i < source.size(); ++i) target[i].mul_(1 - share).add_(source[i], share);
+  for (std::size_t i = 0; i < source.size(); ++i) target[i].lerp_(source[i], share);
 }
