@@ -297,9 +297,6 @@ UpdateResult Update::complete(double examples) {
 void Update::begin_training() {
   detail::check_step_sharing(core_, core_);
   core_.losses_are_given = false;
-  if (core_.shard_stage) detail::shard_optimizers(core_, core_);
-  if (core_.args.offload_optimizer) core_.offload_moments();
-  if (core_.args.cuda_graph) captured_step_.begin();
   const bool has_shares = core_.ranks.several() && core_.shard_stage == ShardStage::parameters;
   targets_ = std::dynamic_pointer_cast<ModulesImpl>(core_.model.module());
   if (targets_ && !targets_->has_targets()) targets_ = nullptr;
@@ -311,6 +308,9 @@ void Update::begin_training() {
     throw ArgumentError(
         "pure_bf16 is true: must be false with a target_of another module, whose small moves bfloat16 rounds "
         "away");
+  if (core_.shard_stage) detail::shard_optimizers(core_, core_);
+  if (core_.args.offload_optimizer) core_.offload_moments();
+  if (core_.args.cuda_graph) captured_step_.begin();
   if (core_.args.gradient_checkpointing && !has_shares)
     core_.recomputed_units = std::make_unique<RecomputedUnits>(core_.model);
   if (core_.ranks.several() && has_shares)

@@ -55,7 +55,8 @@ Nets nets() {
 
 /// The losses of a loop that is written by hand.
 Values by_hand(std::int64_t every) {
-  auto [student, teacher, slow] = nets();
+  auto made = nets();
+  auto &student = made.student, &teacher = made.teacher, &slow = made.slow;
   const auto follow = [&](double weight) {
     const torch::NoGradGuard no_grad;
     for (std::size_t i = 0; i < student->parameters().size(); ++i)
