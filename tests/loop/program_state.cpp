@@ -22,6 +22,7 @@
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
 #include "etude/base/interrupt.hpp"
+#include "etude/parallel/distributed_data_parallel.hpp"
 #include "etude/trainer.hpp"
 
 namespace loop_program_state_test {

@@ -189,8 +189,9 @@ TEST_CASE("the state of an exact optimizer is that of the default one, in both d
                                                        {sgd, "fused=false", sgd},
                                                        {adagrad, "fused=false", adagrad},
                                                        {rmsprop, "fused=false", rmsprop}}) {
-    CAPTURE(optim);
-    const Kind exact{optim, optim_args, {}}, fused{fused_optim, "", {}};
+    const auto name = optim;  // Clang 15 captures no structured binding
+    CAPTURE(name);
+    const Kind exact{name, optim_args, {}}, fused{fused_optim, "", {}};
     for (const auto& [from, to] : {std::pair(exact, fused), {fused, exact}}) {
       const auto first = parameters(at::kFloat);
       const auto trained = etude::make_optimizer(arguments(from), first);
