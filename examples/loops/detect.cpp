@@ -5,7 +5,7 @@
 #include <cstdio>
 
 struct Images : torch::data::datasets::Dataset<Images, Sample> {
-  Images(std::int64_t begin, std::int64_t end) : begin(begin), end(end) {}
+  Images(std::int64_t first, std::int64_t last) : begin(first), end(last) {}
   Sample get(size_t i) override { return draw(begin + static_cast<std::int64_t>(i)); }
   c10::optional<size_t> size() const override { return static_cast<size_t>(end - begin); }
   std::int64_t begin, end;
