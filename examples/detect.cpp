@@ -36,7 +36,7 @@ etude::LossOutput loss(Detector& model, const etude::Batch& batch) {
           .logs = {{"box", losses.box}, {"object", losses.object}, {"kind", losses.kind}}};
 }
 
-/// Of each image, how many boxes are found, and how many there are.
+/// The numbers of found boxes and of all boxes in each image.
 etude::Tensors count(const etude::Tensors& outputs, const etude::Tensors& labels) {
   std::vector<double> found, boxes;
   for (std::int64_t i = 0; i < outputs[0].size(0); ++i) {

@@ -245,7 +245,7 @@ class HostLoop::Training {
       });
     });
   }
-  /// What the program's forward passes change from here on belongs to the next group.
+  /// Begins the next group: its snapshot is taken before the program's forward passes.
   void remember() {
     if (epoch_is_open_ && !loop_.stop_is_due() && core_.progress.position.micro_batches == 0)
       loop_.update().remember();

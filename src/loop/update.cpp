@@ -313,7 +313,7 @@ void Update::begin_training() {
   if (core_.args.cuda_graph) captured_step_.begin();
   if (core_.args.gradient_checkpointing && !has_shares)
     core_.recomputed_units = std::make_unique<RecomputedUnits>(core_.model);
-  if (core_.ranks.several() && has_shares)
+  if (has_shares)
     core_.sharded_units =
         std::make_unique<ShardedUnits>(core_.model, parameters(), core_.args.gradient_checkpointing);
   make_strategy(core_.step_sharing());

@@ -9,11 +9,13 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "etude/base/error.hpp"
 #include "etude/data/tensors.hpp"
+#include "etude/libtorch/foreach.hpp"
 #include "etude/model/model.hpp"
 
 namespace etude::inline v0 {
@@ -53,10 +55,8 @@ ModulesImpl::ModulesImpl(std::vector<NamedPart> parts) : parts_(std::move(parts)
     for (auto& parameter : named.part.model.parameters()) parameter.requires_grad_(false);
     if (named.part.role == Role::target) check_target(named);
   }
-  const torch::NoGradGuard no_grad;
-  for (const auto& named : parts_) {
-    if (named.part.role == Role::target) named.part.model.load_state_dict(source_of(named).state_dict());
-  }
+  for (const auto& named : parts_)
+    if (named.part.role == Role::target) add_follower(named);
   train(is_training());
 }
 
@@ -80,26 +80,30 @@ const Model& ModulesImpl::source_of(const NamedPart& target) const {
   return source->part.model;
 }
 
-bool ModulesImpl::has_targets() const {
-  return std::ranges::any_of(parts_, [](const auto& named) { return named.part.role == Role::target; });
+void ModulesImpl::add_follower(const NamedPart& target) {
+  const auto& source = source_of(target);
+  target.part.model.load_state_dict(source.state_dict());
+  std::unordered_map<std::string, torch::Tensor> values;
+  for (auto& [name, value] : source.state_dict()) values.emplace(name, std::move(value));
+  Follower follower{.options = target.part.target_options};
+  for (auto& [name, parameter] : target.part.model.named_parameters()) {
+    follower.ends.push_back(values.at(name));
+    follower.parameters.push_back(std::move(parameter));
+  }
+  for (auto& [name, buffer] : target.part.model.named_buffers())
+    follower.buffers.emplace_back(std::move(buffer), values.at(name));
+  followers_.push_back(std::move(follower));
 }
 
 void ModulesImpl::move_targets(std::int64_t step) {
   const torch::NoGradGuard no_grad;
-  for (const auto& target : parts_) {
-    if (target.part.role != Role::target) continue;
-    const auto& [decay, every] = target.part.target_options;
-    if (step % every != 0) continue;
-    const auto& source = source_of(target);
-    const auto values = source.parameters(), targets = target.part.model.parameters();
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      if (decay == 0)
-        targets[i].copy_(values[i]);
-      else
-        targets[i].lerp_(values[i], 1 - decay);
-    }
-    const auto buffers = source.named_buffers(), copies = target.part.model.named_buffers();
-    for (std::size_t i = 0; i < buffers.size(); ++i) copies[i].second.copy_(buffers[i].second);
+  for (auto& [options, parameters, ends, buffers] : followers_) {
+    if (step % options.every != 0) continue;
+    if (options.decay > 0)
+      libtorch::foreach_lerp_(parameters, ends, 1 - options.decay);
+    else
+      for (std::size_t i = 0; i < ends.size(); ++i) parameters[i].copy_(ends[i]);
+    for (auto& [copy, buffer] : buffers) copy.copy_(buffer);
   }
 }
 

@@ -104,6 +104,35 @@ TEST_CASE(
   CHECK_FALSE(slow->is_training());
 }
 
+struct TiedImpl : torch::nn::Module {
+  explicit TiedImpl(bool is_tied) {
+    if (is_tied)
+      register_parameter("second", first);
+    else
+      register_parameter("second", torch::zeros({2}));
+    register_parameter("third", torch::zeros({1}));
+  }
+  torch::Tensor first = register_parameter("first", torch::ones({2}));
+};
+TORCH_MODULE(Tied);
+
+TEST_CASE("a target follows by name, whether or not it ties the parameters that its source ties") {
+  for (const bool target_ties : {true, false}) {
+    Tied source(true), target(target_ties);
+    Modules modules{{"source", source}, {"target", etude::target_of("source", target, {.decay = 0.5})}};
+    {
+      const torch::NoGradGuard no_grad;
+      source->first.fill_(3);
+      source->named_parameters()["third"].fill_(8);
+    }
+    modules->move_targets(1);
+    const auto moved = target->named_parameters();
+    CHECK(torch::equal(moved["first"], torch::full({2}, 2.0)));
+    CHECK(torch::equal(moved["second"], torch::full({2}, 2.0)));
+    CHECK(moved["third"].item<float>() == 4);
+  }
+}
+
 TEST_CASE("a target may be copied every so many steps") {
   Other source, target;
   Modules modules{{"source", source}, {"target", etude::target_of("source", target, {.every = 3})}};

@@ -200,7 +200,7 @@ class VariableReader {
   using Json = nlohmann::ordered_json;
   explicit VariableReader(const std::map<std::string, torch::Tensor>& tensors) : tensors_(tensors) {}
 
-  /// What doesn't fit: each begins with the variable's or member's name.
+  /// The values that don't fit. Each text begins with the name of a variable or member.
   std::vector<std::string> faults;
   /// Throws CheckpointError if a `load_state` throws.
   void assign() {

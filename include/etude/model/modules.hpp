@@ -72,7 +72,7 @@ class ModulesImpl : public torch::nn::Module {
   const std::vector<NamedPart>& parts() const { return parts_; }
 
   /// Whether a part follows another.
-  bool has_targets() const;
+  bool has_targets() const { return !followers_.empty(); }
   /// Moves the targets that are due after update step `step`, the first of which is 1.
   void move_targets(std::int64_t step);
 
@@ -82,10 +82,19 @@ class ModulesImpl : public torch::nn::Module {
   void to(torch::Device device, bool non_blocking = false) override;
 
  private:
+  /// The tensors of a target, and those of its source that they follow.
+  struct Follower {
+    TargetOptions options;
+    std::vector<torch::Tensor> parameters = {}, ends = {};
+    std::vector<std::pair<torch::Tensor, torch::Tensor>> buffers = {};
+  };
+
   void check_target(const NamedPart& target) const;
+  void add_follower(const NamedPart& target);
   const Model& source_of(const NamedPart& target) const;
 
   std::vector<NamedPart> parts_;
+  std::vector<Follower> followers_;
 };
 
 /// Several modules as one model, without a class that holds them:
