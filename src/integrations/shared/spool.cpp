@@ -137,7 +137,7 @@ void keep_or_throw(const std::filesystem::path& file, const std::filesystem::pat
   check_alone(0);
   // Some file systems don't know their size.
   if (const auto disk = std::filesystem::space(folder, error); !error && disk.capacity > 0) {
-    const auto spare = std::min(disk.capacity / 10, static_cast<std::uintmax_t>(max_bytes));
+    const auto spare = std::min(disk.capacity / 100, static_cast<std::uintmax_t>(max_bytes));
     if (disk.available < spare + size + static_cast<std::uintmax_t>(now.shared))
       refuse(fmt::format("less than {} bytes of the disk of {} would be left", spare, folder.string()));
   }

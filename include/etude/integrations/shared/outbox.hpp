@@ -71,7 +71,7 @@ class Outbox {
     std::int64_t max_waiting_bytes = std::int64_t{1} << 30;  ///< Entries beyond this are dropped.
     /// The limit for bytes of kept files that exist nowhere else any more, such as rotated checkpoints; no
     /// more files are kept beyond it. 16 GiB are one checkpoint of a billion parameters with its optimizer,
-    /// or many of smaller models. As much, or a tenth of the disk if that is less, stays free for the
+    /// or many of smaller models. As much, or a hundredth of the disk if that is less, stays free for the
     /// training.
     std::int64_t max_kept_bytes = std::int64_t{1} << 34;
     std::chrono::milliseconds first_pause{1000};      ///< After an error; doubled each time,
