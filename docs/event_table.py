@@ -12,7 +12,7 @@ from](coming-from.md) say what other libraries call each event. This page is gen
 
 A handler that takes `Event&` without `const` may change the fields in bold.
 
-An event that begins something has a counterpart that ends it: `TrainEnd`, `EpochEnd`, `TrainingRunEpochEnd`, `EvaluateEnd` and
+An event that begins something has a counterpart that ends it: `TrainEnd`, `PhaseEnd`, `EpochEnd`, `TrainingRunEpochEnd`, `EvaluateEnd` and
 `PredictEnd` are raised on every way out, exceptions included, and reach every callback even if one of them throws. `StepEnd` means that
 an update was made, so an abandoned step has none.
 

@@ -93,6 +93,26 @@ void several_optimizers() {
   check(trainer.train().global_step == 40, "two optimizers share a step");
 }
 
+void phases() {
+  auto args = small_arguments();
+  args.max_steps = -1;
+  // [phases]
+  etude::Trainer<> trainer(
+      {.model = Net(),
+       .args = args,
+       .loss = torch::nn::CrossEntropyLoss(),
+       .train_dataset = points(400),
+       .phases = {
+           {"head",
+            {.num_train_epochs = 1,
+             .learning_rate = 1e-2,
+             .parameter_groups =
+                 {{"*", {.frozen = true}}, {"out", {.frozen = false}}}}},
+           {"whole", {.num_train_epochs = 2, .learning_rate = 1e-4}}}});
+  // [/phases]
+  check(trainer.train().global_step == 150, "two phases are one training");
+}
+
 void schedule() {
   auto args = small_arguments();
   // [schedule]
@@ -257,6 +277,6 @@ void reports() {
 
 int main() {
   return run(
-      own_loss, loss_in_parts, several_optimizers, schedule, own_loop,
+      own_loss, loss_in_parts, several_optimizers, phases, schedule, own_loop,
       own_losses, resume, time_by_phase, memory, reports);
 }

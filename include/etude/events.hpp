@@ -93,6 +93,14 @@ struct TrainBegin : Context {
   const bool is_resumed = false;  ///< The training resumes from a checkpoint.
 };
 
+/// A phase of a training that has several begins: its optimizer, schedule and loader exist. The first one
+/// begins after `TrainBegin`.
+struct PhaseBegin : Context {
+  const std::string_view name;    ///< its name in the option `phases`
+  const std::int64_t index = 0;   ///< its place there, from 0
+  const bool is_resumed = false;  ///< The training resumes in it, or at its beginning.
+};
+
 /// An epoch begins. `state.epoch` is the fraction already done.
 struct EpochBegin : Context {
   /// The training resumes in the middle of this epoch, whose `EpochBegin` was already raised in the previous
@@ -274,6 +282,13 @@ struct TrainingRunEpochEnd : Context {
   const bool is_done = false;  ///< See `EpochEnd`.
 };
 
+/// A phase of a training that has several ended.
+struct PhaseEnd : Context {
+  /// Whether its steps are done. Otherwise the training ends in the middle of it; a resumed training
+  /// continues the phase, which then ends again.
+  const bool is_done = false;
+};
+
 /// Training ends before `state.max_steps`; the reason is the text given to `TrainerControl::request_stop` or
 /// `StopTraining`. Requests set in `control` here are still honored.
 struct Stop : Context {
@@ -295,13 +310,13 @@ struct TrainEnd : Context {};
 
 /// All events in this file.
 using Vocabulary =
-    events<InitEnd, DataLoaderCreated, AccumulationPlanned, TrainBegin, EpochBegin, BatchFetchBegin,
-           BatchFetched, StepBegin, ForwardBegin, BackwardBegin, BackwardEnd, SubstepEnd, StepRestarted,
-           StepSkipped, GradientsComplete, GradientsClipped, PreOptimizerStep, OptimizerStep, SchedulerStep,
-           StepEnd, Log, LogSamples, SaveBegin, Save, PushBegin, CheckpointLoaded, EvaluationRunBegin,
-           EvaluateBegin, PredictBegin, PredictionStepBegin, PredictionStep, Evaluate, EvaluateEnd,
-           EvaluateAll, EvaluationRunEnd, Predict, PredictEnd, EpochEnd, TrainingRunEpochEnd, Stop,
-           TrainError, TrainEnd>;
+    events<InitEnd, DataLoaderCreated, AccumulationPlanned, TrainBegin, PhaseBegin, EpochBegin,
+           BatchFetchBegin, BatchFetched, StepBegin, ForwardBegin, BackwardBegin, BackwardEnd, SubstepEnd,
+           StepRestarted, StepSkipped, GradientsComplete, GradientsClipped, PreOptimizerStep, OptimizerStep,
+           SchedulerStep, StepEnd, Log, LogSamples, SaveBegin, Save, PushBegin, CheckpointLoaded,
+           EvaluationRunBegin, EvaluateBegin, PredictBegin, PredictionStepBegin, PredictionStep, Evaluate,
+           EvaluateEnd, EvaluateAll, EvaluationRunEnd, Predict, PredictEnd, EpochEnd, TrainingRunEpochEnd,
+           PhaseEnd, Stop, TrainError, TrainEnd>;
 
 /// The events with a writable payload.
 using WritableVocabulary =

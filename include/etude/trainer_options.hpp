@@ -212,6 +212,30 @@ struct OptimizerOptions {
   LRSchedulerOption lr_scheduler = {};
 };
 
+/// One of the phases of a training: what it changes. Whatever isn't set is as in the trainer's arguments and
+/// options.
+struct PhaseOptions {
+  double num_train_epochs = 0;  ///< its length
+  std::int64_t max_steps = 0;   ///< its length in update steps, instead
+  std::optional<std::int64_t> per_device_train_batch_size = {};
+  std::optional<double> learning_rate = {};
+  std::optional<double> weight_decay = {};
+  std::optional<OptimizerNames> optim = {};
+  std::optional<std::string> optim_args = {};
+  std::optional<SchedulerType> lr_scheduler_type = {};
+  std::optional<nlohmann::json> lr_scheduler_kwargs = {};
+  std::optional<double> warmup_steps = {};  ///< of the phase; a fraction is one of its steps
+  std::optional<double> max_grad_norm = {};
+  std::optional<double> max_grad_value = {};
+  ComputeLossOption compute_loss = {};
+  Dataset train_dataset = {};
+  SharedOption<torch::optim::Optimizer> optimizer = nullptr;
+  /// Rules that come after the trainer's. A `frozen` ends with the phase: `{{"*", {.frozen = true}}, {"head",
+  /// {.frozen = false}}}` trains the head alone.
+  ParameterRules parameter_groups = {};
+  LRSchedulerOption lr_scheduler = {};
+};
+
 /// Everything a trainer is made of. Only `model` (or `model_init`) is required; the rest has defaults.
 struct TrainerOptions {
   /// A `shared_ptr` or `ModuleHolder` of any torch module with a `forward`, or a `torch::jit::Module`. With
@@ -245,6 +269,11 @@ struct TrainerOptions {
   /// Several optimizers by name, instead of one: `{{"generator", {.learning_rate = 2e-4}}, {"discriminator",
   /// {}}}`. Together they update each parameter at most once a step.
   std::vector<std::pair<std::string, OptimizerOptions>> optimizers = {};
+  /// The phases of `train()`, by name, one after another: `{{"adam", {.max_steps = 2000}}, {"lbfgs",
+  /// {.max_steps = 100, .learning_rate = 1, .optim = OptimizerNames::lbfgs}}}`. They share the model, the
+  /// callbacks, the history and the checkpoints; `global_step` counts through all of them. Each makes its
+  /// optimizer and schedule anew, and begins an epoch of its data.
+  std::vector<std::pair<std::string, PhaseOptions>> phases = {};
   /// Called with (outputs, labels) of each evaluation batch; its result is kept for `compute_metrics`.
   FunctionOption<Tensors(const Tensors&, const Tensors&)> preprocess_logits_for_metrics = {};
   ProcessingClass processing_class = {};

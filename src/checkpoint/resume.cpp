@@ -172,6 +172,11 @@ void check_place(const ResumePoint& point) {
           "last_logged_step must be from 0 to global_step");
   require(differs(progress.extra_steps) && differs(progress.extra_epochs),
           "extra_steps and extra_epochs must be at most 1e15");
+  const auto& done = progress.done_phases;
+  require(counts(done.steps) && done.steps <= state.global_step && counts(done.epochs) &&
+              done.epochs <= position.epoch && done.skipped_steps >= 0 &&
+              done.skipped_steps <= progress.skipped_steps,
+          "done_phases must have at most the steps and epochs of the training");
   for (std::int64_t i = 0; i < position.micro_batches; ++i)
     require(
         std::ranges::any_of(point.half_done,

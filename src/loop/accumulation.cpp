@@ -17,9 +17,9 @@ std::int64_t Accumulation::in(std::int64_t epoch) const {
   return steps;
 }
 
-AccumulationOf Accumulation::by_epoch() const {
+AccumulationOf Accumulation::by_epoch(std::int64_t first) const {
   if (!of_) return {};
-  return [this](std::int64_t epoch) { return in(epoch); };
+  return [this, first](std::int64_t epoch) { return in(first + epoch); };
 }
 
 }  // namespace etude::inline v0

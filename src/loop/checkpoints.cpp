@@ -114,7 +114,16 @@ void TrainingCheckpoints::take_own_random() {
   point_->random = random_state(core_.options.generators);
 }
 
-void TrainingCheckpoints::load_training(TrainPlan& plan) {
+DonePhases TrainingCheckpoints::done_phases() const {
+  if (!resumes()) return {};
+  if (point_->progress) return point_->progress->done_phases;
+  if (!core_.options.phases.empty())
+    throw CheckpointError(
+        fmt::format("{} has no training_progress.json, which says what phase it is in", path().string()));
+  return {};
+}
+
+void TrainingCheckpoints::load_training(TrainPlan& plan, std::int64_t later_steps) {
   auto& state = core_.state;
   const auto asked_before = core_.control;
   detail::fitting(path(), "model", [&] { core_.model.load_state_dict(point_->model); });
@@ -129,6 +138,7 @@ void TrainingCheckpoints::load_training(TrainPlan& plan) {
   core_.load_progress(*point_->progress);
   if (core_.train_dataloader) core_.train_dataloader->shuffle_by(point_->progress->shuffle_order);
   auto& position = core_.progress.position;
+  const auto& done = core_.progress.done_phases;
   const auto& examples_then = point_->progress->train_dataset;
   const auto& examples_now = core_.progress.train_dataset;
   const bool has_other_size = examples_then && examples_now && examples_then->size && examples_now->size &&
@@ -145,9 +155,9 @@ void TrainingCheckpoints::load_training(TrainPlan& plan) {
     position.micro_batches = 0;
     position.padded_examples = position.examples;
     if (const auto left = core_.batches_left()) {
-      const auto before =
-          std::exchange(plan, continued(plan, core_.args, state.global_step, position.epoch,
-                                        position.exhausted ? 0 : *left, core_.accumulation.by_epoch()));
+      const auto before = std::exchange(
+          plan, continued(plan, core_.args, state.global_step - done.steps, position.epoch - done.epochs,
+                          position.exhausted ? 0 : *left, core_.accumulation.by_epoch(done.epochs)));
       core_.progress.extra_steps = plan.max_steps - before.max_steps;
       core_.progress.extra_epochs = plan.num_train_epochs - before.num_train_epochs;
     }
@@ -156,6 +166,7 @@ void TrainingCheckpoints::load_training(TrainPlan& plan) {
     plan.num_train_epochs =
         std::clamp<std::int64_t>(plan.num_train_epochs + core_.progress.extra_epochs, 1, detail::most_steps);
   }
+  plan = after(done, plan);
   if (plan.max_steps > detail::most_steps)
     throw CheckpointError(
         fmt::format("{}: extra_steps is {}: with them max_steps is {}, and must be at most 1e15",
@@ -166,12 +177,12 @@ void TrainingCheckpoints::load_training(TrainPlan& plan) {
   detail::take_own_carried(core_, core_, *point_);
   auto& control = core_.control;
   if (control.should_training_stop &&
-      (point_->state.max_steps != plan.max_steps || detail::ended_in_good_order(*point_))) {
+      (point_->state.max_steps != plan.max_steps + later_steps || detail::ended_in_good_order(*point_))) {
     control.should_training_stop = false;
     control.stop_reason.clear();
   }
   control.add(asked_before);
-  warn_if_nothing_is_left(plan);
+  warn_if_nothing_is_left(plan.max_steps + later_steps);
 }
 
 void TrainingCheckpoints::warn_of_another_dataset(const DatasetInfo& then) const {
@@ -191,16 +202,16 @@ void TrainingCheckpoints::warn_of_another_dataset(const DatasetInfo& then) const
             difference);
 }
 
-void TrainingCheckpoints::warn_if_nothing_is_left(const TrainPlan& plan) const {
+void TrainingCheckpoints::warn_if_nothing_is_left(std::int64_t max_steps) const {
   const auto step = core_.state.global_step;
-  if (step < plan.max_steps) return;
+  if (step < max_steps) return;
   const auto& args = core_.args;
   const auto limit = args.max_steps > 0 ? fmt::format("max_steps ({})", args.max_steps)
                                         : fmt::format("num_train_epochs ({})", args.num_train_epochs);
   message(args, LogLevel::warning,
           "nothing is left to train: {} is at step {} already, of {}; to continue, raise {}; to start from "
           "scratch, give another output_dir",
-          path().string(), step, plan.max_steps, limit);
+          path().string(), step, max_steps, limit);
 }
 
 void TrainingCheckpoints::load_rest() {
@@ -217,7 +228,8 @@ void TrainingCheckpoints::load_rest() {
     detail::fitting(path(), "optimizer",
                     [&] { detail::load_optimizer(of, *each.optimizer, arguments, new_rates, found); });
     detail::fitting(path(), "lr_scheduler", [&] {
-      detail::load_scheduler(of, file, point_->state.global_step, *each.lr_scheduler,
+      detail::load_scheduler(of, file, point_->state.global_step - core_.progress.done_phases.steps,
+                             *each.lr_scheduler,
                              /*joins_each_step=*/each.name.empty(), new_rates, found.problems);
     });
     const auto name = each.name.empty() ? "" : fmt::format("optimizer '{}': ", each.name);

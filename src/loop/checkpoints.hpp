@@ -43,8 +43,12 @@ class TrainingCheckpoints {
   /// Finds and reads the checkpoint to resume. Nothing is changed yet.
   void find(const TrainOptions::Resume& resume);
 
-  /// Loads weights, state and position in the data; `plan` becomes what is left to do from there.
-  void load_training(TrainPlan& plan);
+  /// The phases that the checkpoint has done.
+  DonePhases done_phases() const;
+
+  /// Loads weights, state and position in the data. `plan`: of the phase under way, which becomes what is
+  /// left to do of it, counted from the training's beginning; `later_steps` come after it.
+  void load_training(TrainPlan& plan, std::int64_t later_steps);
 
   /// Loads the optimizer, the schedule, the callbacks' state and the program's variables, and reports what
   /// differs.
@@ -101,7 +105,7 @@ class TrainingCheckpoints {
   void load_program_state();
   /// Warns if the training examples differ from those of the checkpoint.
   void warn_of_another_dataset(const DatasetInfo& then) const;
-  void warn_if_nothing_is_left(const TrainPlan& plan) const;
+  void warn_if_nothing_is_left(std::int64_t max_steps) const;
   bool same_place(const TrainingProgress& saved) const;
   void load_random(const RandomState& state);
 

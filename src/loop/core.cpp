@@ -391,8 +391,12 @@ void TrainerCore::make_model() {
     model = options.model_init ? options.model_init.function()() : options.model;
   }
   if (!model) throw ArgumentError("model_init returned no model");
+  const bool has_loss = has_own_compute_loss() || (!options.phases.empty() &&
+                                                   std::ranges::all_of(options.phases, [](const auto& named) {
+                                                     return static_cast<bool>(named.second.compute_loss);
+                                                   }));
   // Without a dataset, a program's own loop may call the model's parts.
-  if (options.train_dataset && !model.has_forward() && !has_own_compute_loss() && !overrides.training_step)
+  if (options.train_dataset && !model.has_forward() && !has_loss && !overrides.training_step)
     throw ArgumentError(fmt::format(
         "model: {} has no forward: it must have one, or compute_loss must be set, which calls its "
         "parts",
@@ -486,8 +490,7 @@ std::optional<std::int64_t> eval_batches(const EvalDatasets& datasets, std::int6
 
 }  // namespace detail
 
-void TrainerCore::set_plan(const TrainPlan& plan) {
-  const auto max_steps = plan.max_steps;
+void TrainerCore::set_plan(const TrainPlan& plan, const TrainPlan& whole) {
   run_config = {.num_epochs = plan.num_train_epochs,
                 .train_per_device_batch_size = args.per_device_train_batch_size,
                 .eval_per_device_batch_size = args.per_device_eval_batch_size,
@@ -498,7 +501,7 @@ void TrainerCore::set_plan(const TrainPlan& plan) {
                 .eval_total_batch_size = args.per_device_eval_batch_size * ranks.world_size(),
                 .num_update_steps_per_epoch = plan.updates_per_epoch,
                 .num_local_update_steps_per_epoch = plan.updates_per_epoch,
-                .max_num_train_steps = max_steps,
+                .max_num_train_steps = plan.max_steps,
                 .train_dataloader_len = plan.batches_per_epoch,
                 .eval_dataloader_len = {},
                 .is_local_process_zero = state.is_local_process_zero,
@@ -507,8 +510,8 @@ void TrainerCore::set_plan(const TrainPlan& plan) {
                 .num_processes = ranks.world_size()};
   run_config.eval_dataloader_len =
       detail::eval_batches(options.eval_dataset, run_config.eval_total_batch_size);
-  state.max_steps = max_steps;
-  state.num_train_epochs = plan.num_train_epochs;
+  const auto max_steps = state.max_steps = whole.max_steps;
+  state.num_train_epochs = whole.num_train_epochs;
   state.train_batch_size = args.per_device_train_batch_size;
   state.logging_steps = args.logging_steps.steps(max_steps);
   state.eval_steps = args.eval_steps.value_or(args.logging_steps).steps(max_steps);

@@ -54,11 +54,8 @@ OptimizerMatch match_optimizer(const TrainerOptions& options) {
   return match;
 }
 
-}  // namespace
-
-}  // namespace detail
-
-void check_options(const TrainerOptions& options) {
+/// Everything wrong with the options of a training of one phase.
+std::vector<std::string> faults_of_training(const TrainerOptions& options) {
   auto found = faults(options.args);
   const auto& args = options.args;
   if (!options.model && !options.model_init) found.push_back("model is not set: must be, or else model_init");
@@ -77,7 +74,7 @@ void check_options(const TrainerOptions& options) {
     found.push_back("optimizer is set: must not be with model_init, whose model it can't know");
   if (options.model && options.optimizer) {
     // A completely frozen model may serve to train something else.
-    if (const auto match = detail::match_optimizer(options); match.common == 0 && match.missing > 0)
+    if (const auto match = match_optimizer(options); match.common == 0 && match.missing > 0)
       found.push_back(
           "optimizer holds none of the model's parameters: must be made from those of the module that is "
           "given as model");
@@ -132,7 +129,77 @@ void check_options(const TrainerOptions& options) {
     else if (!variables.insert(name).second)
       found.push_back(
           fmt::format("program_state has the name '{}' twice: must be a name for each variable", name));
-  for (auto& fault : detail::faults_of_optimizers(options)) found.push_back(std::move(fault));
+  for (auto& fault : faults_of_optimizers(options)) found.push_back(std::move(fault));
+  return found;
+}
+
+/// Everything wrong with the phases, and with the options in each of them.
+std::vector<std::string> faults_of_phases(const TrainerOptions& options) {
+  std::vector<std::string> found;
+  if (options.args.max_steps > 0)
+    found.push_back(fmt::format("max_steps is {}: must not be set with phases, each of which has a length",
+                                options.args.max_steps));
+  std::set<std::string_view> names;
+  std::vector<std::vector<std::string>> all;  // the faults of each
+  for (const auto& [name, phase] : options.phases) {
+    if (name.empty() || !is_utf8(name))
+      found.push_back(fmt::format("phases has the name {}: must be UTF-8 and not empty", quoted_utf8(name)));
+    else if (!names.insert(name).second)
+      found.push_back(fmt::format("phases has the name '{}' twice: must be a name for each phase", name));
+    if ((phase.max_steps > 0) == (phase.num_train_epochs > 0) || phase.max_steps < 0)
+      found.push_back(
+          fmt::format("phase '{}': num_train_epochs is {} and max_steps is {}: one of them must be positive",
+                      name, phase.num_train_epochs, phase.max_steps));
+    if (phase.per_device_train_batch_size && options.args.auto_find_batch_size)
+      found.push_back(fmt::format(
+          "phase '{}': per_device_train_batch_size is {}: must not be set with auto_find_batch_size", name,
+          *phase.per_device_train_batch_size));
+    all.push_back(faults_of_training(in_phase(options, phase)));
+  }
+  const auto is_in_all = [&](const std::string& fault) {
+    return std::ranges::all_of(all,
+                               [&](const auto& faults) { return std::ranges::count(faults, fault) > 0; });
+  };
+  for (std::size_t i = 0; i < all.size(); ++i)
+    for (const auto& fault : all[i])
+      if (!is_in_all(fault))
+        found.push_back(fmt::format("phase '{}': {}", options.phases[i].first, fault));
+      else if (i == 0)
+        found.push_back(fault);
+  return found;
+}
+
+}  // namespace
+
+TrainerOptions in_phase(TrainerOptions options, const PhaseOptions& phase) {
+  const auto set = [](auto& option, const auto& own) {
+    if (own) option = own;
+  };
+  options.args = in_phase(options.args, phase);
+  if (phase.compute_loss) options.loss = {};
+  set(options.compute_loss, phase.compute_loss);
+  set(options.train_dataset, phase.train_dataset);
+  set(options.optimizer, phase.optimizer);
+  set(options.lr_scheduler, phase.lr_scheduler);
+  options.parameter_groups.insert(options.parameter_groups.end(), phase.parameter_groups.begin(),
+                                  phase.parameter_groups.end());
+  return options;
+}
+
+TrainingArguments in_phase(TrainingArguments args, const PhaseOptions& phase) {
+  args = arguments_of(std::move(args), phase);
+  args.max_steps = phase.max_steps > 0 ? phase.max_steps : -1;
+  if (phase.num_train_epochs > 0) args.num_train_epochs = phase.num_train_epochs;
+  if (phase.per_device_train_batch_size)
+    args.per_device_train_batch_size = *phase.per_device_train_batch_size;
+  return args;
+}
+
+}  // namespace detail
+
+void check_options(const TrainerOptions& options) {
+  const auto found =
+      options.phases.empty() ? detail::faults_of_training(options) : detail::faults_of_phases(options);
   if (!found.empty()) throw ArgumentError(fmt::format("{}", fmt::join(found, "\n")));
 }
 

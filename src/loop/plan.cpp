@@ -149,4 +149,10 @@ TrainPlan continued(TrainPlan plan, const TrainingArguments& args, std::int64_t 
   return plan;
 }
 
+TrainPlan after(const DonePhases& done, TrainPlan plan) {
+  plan.max_steps += done.steps;
+  plan.num_train_epochs = std::min(plan.num_train_epochs + done.epochs, detail::most_steps);
+  return plan;
+}
+
 }  // namespace etude::inline v0

@@ -25,28 +25,6 @@
 
 namespace etude::inline v0::detail {
 
-namespace {
-
-/// The trainer's arguments as one optimizer has them.
-TrainingArguments arguments_of(const TrainingArguments& args, const OptimizerOptions& own) {
-  auto result = args;
-  const auto set = [](auto& field, const auto& value) {
-    if (value) field = *value;
-  };
-  set(result.learning_rate, own.learning_rate);
-  set(result.weight_decay, own.weight_decay);
-  set(result.optim, own.optim);
-  set(result.optim_args, own.optim_args);
-  set(result.lr_scheduler_type, own.lr_scheduler_type);
-  set(result.lr_scheduler_kwargs, own.lr_scheduler_kwargs);
-  set(result.warmup_steps, own.warmup_steps);
-  set(result.max_grad_norm, own.max_grad_norm);
-  set(result.max_grad_value, own.max_grad_value);
-  return result;
-}
-
-}  // namespace
-
 std::vector<std::string> faults_of_optimizers(const TrainerOptions& options) {
   std::vector<std::string> found;
   const auto& all = options.optimizers;

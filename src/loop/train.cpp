@@ -1,15 +1,19 @@
 #include "train.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <exception>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "etude/base/error.hpp"
 #include "etude/loop/carried.hpp"
 #include "etude/loop/same_data.hpp"
 #include "etude/loop/several_optimizers.hpp"
+#include "etude/optim/create.hpp"
 #include "etude/trainer_control.hpp"
 #include "evaluate.hpp"
 #include "metric_check.hpp"
@@ -20,7 +24,7 @@ TrainOutput TrainLoop::run(const TrainOptions& options) {
   prepare(options);
   return finish_after([&] {
     begin();
-    run_epochs();
+    run_phases();
   });
 }
 
@@ -65,10 +69,6 @@ void TrainLoop::prepare(const TrainOptions& options) {
   core_.trained_before = true;
   checkpoints_.find(options.resume_from_checkpoint);
   core_.train_dataloader.reset();
-  if (!is_hosted_) {
-    core_.train_dataloader = made_by("get_train_dataloader", events_.trainer().get_train_dataloader());
-    stop_later(core_.control, [&] { announce_loader(events_, *core_.train_dataloader, LoaderUse::train); });
-  }
   if (events_.hears<AccumulationPlanned>())
     core_.accumulation.vary([&events = events_](std::int64_t epoch) {
       auto& core = events.core();
@@ -78,22 +78,103 @@ void TrainLoop::prepare(const TrainOptions& options) {
       });
       return steps;
     });
-  check_same_data(core_, core_.train_dataloader.get());
-  plan_ = is_hosted_ ? plan_hosted_training(core_.args, static_cast<bool>(core_.options.lr_scheduler))
-                     : plan_training(core_.args, core_.ranks.most(core_.train_dataloader->size()),
-                                     core_.accumulation.by_epoch());
-
+  plan_phases(checkpoints_.done_phases());
+  enter_planned_phase();
   core_.begin_training();
   core_.warn_of_unsaved_state();
-  if (checkpoints_.resumes()) checkpoints_.load_training(plan_);
+  if (checkpoints_.resumes()) checkpoints_.load_training(plan_, later_steps());
   begin_trial(options.trial);
   core_.share_model();
-  core_.set_plan(plan_);
+  set_plan();
   summary_.begin();
   core_.model.train(true);
-  if (core_.optimizers.empty() && !core_.options.optimizers.empty()) detail::make_optimizers(core_, core_);
-  if (core_.optimizers.empty())
-    core_.optimizers.add({"", made_by("create_optimizer", events_.trainer().create_optimizer())});
+  if (phases_->are_given()) {
+    core_.optimizers.clear();
+    check_later_phases();
+  }
+  make_optimizers();
+  if (is_hosted_) update_.keep_loss();
+  if (checkpoints_.resumes()) checkpoints_.load_rest();
+  core_.optimizers.zero_grad();
+  check_metric_names(events_);
+  core_.log_window.start_clock(core_.state.num_input_tokens_seen);
+  signals_.emplace(core_.args.enable_jit_checkpoint && !core_.is_quiet);
+  outside_ = events_.depth();
+  end_of_units_.emplace(core_);
+}
+
+void TrainLoop::plan_phases(const DonePhases& done) {
+  phases_.emplace(core_);
+  if (is_hosted_ && phases_->are_given())
+    throw ArgumentError("phases is set: must not be in a training whose batches or losses a program gives");
+  if (!phases_->begin_with(done.names))
+    throw ArgumentError(fmt::format(
+        "phases is [{}]: must begin with those that the checkpoint {} has done, and have more: [{}]",
+        fmt::join(phases_->names(), ", "), checkpoints_.path().string(), fmt::join(done.names, ", ")));
+  auto first_epoch = done.epochs;
+  for (auto phase = done.names.size(); phase < phases_->size(); ++phase) {
+    phases_->enter(phase);
+    Planned planned{.phase = phase};
+    if (is_hosted_) {
+      planned.plan = plan_hosted_training(core_.args, static_cast<bool>(core_.options.lr_scheduler));
+    } else {
+      planned.loader = made_by("get_train_dataloader", events_.trainer().get_train_dataloader());
+      stop_later(core_.control, [&] { announce_loader(events_, *planned.loader, LoaderUse::train); });
+      check_same_data(core_, planned.loader.get());
+      planned.plan = plan_training(core_.args, core_.ranks.most(planned.loader->size()),
+                                   core_.accumulation.by_epoch(first_epoch));
+    }
+    first_epoch += planned.plan.num_train_epochs;
+    planned_.push_back(std::move(planned));
+  }
+}
+
+void TrainLoop::enter_planned_phase() {
+  auto planned = std::move(planned_.front());
+  planned_.pop_front();
+  phase_ = planned.phase;
+  phases_->enter(phase_);
+  plan_ = planned.plan;
+  core_.train_dataloader = std::move(planned.loader);
+}
+
+std::int64_t TrainLoop::later_steps() const {
+  return std::accumulate(planned_.begin(), planned_.end(), std::int64_t{0},
+                         [](auto sum, const auto& later) { return sum + later.plan.max_steps; });
+}
+
+void TrainLoop::set_plan() {
+  auto whole = plan_;
+  whole.max_steps += later_steps();
+  for (const auto& later : planned_) whole.num_train_epochs += later.plan.num_train_epochs;
+  whole.num_train_epochs = std::min(whole.num_train_epochs, detail::most_steps);
+  const auto& done = core_.progress.done_phases;
+  auto of_phase = plan_;
+  of_phase.max_steps -= done.steps;
+  of_phase.num_train_epochs -= done.epochs;
+  core_.set_plan(of_phase, whole);
+}
+
+void TrainLoop::check_later_phases() {
+  for (const auto& later : planned_) {
+    phases_->enter(later.phase);
+    if (core_.overrides.create_optimizer || core_.options.optimizer || !core_.options.optimizers.empty())
+      continue;
+    try {
+      core_.optimizers.add({"", core_.make_optimizer()});
+      check_optimizers();
+      detail::check_step_sharing(core_, core_);
+      if (!core_.options.lr_scheduler)
+        etude::make_scheduler(core_.args, *core_.optimizers.current(), later.plan.max_steps);
+    } catch (const ArgumentError& error) {
+      throw ArgumentError(fmt::format("phase '{}': {}", phases_->name(later.phase), error.what()));
+    }
+    core_.optimizers.clear();
+  }
+  phases_->enter(phase_);
+}
+
+void TrainLoop::check_optimizers() const {
   if (core_.args.auto_microbatching && core_.optimizers.current()->needs_closure())
     throw ArgumentError(
         "auto_microbatching is true: must be false with an optimizer that evaluates whole batches "
@@ -108,7 +189,14 @@ void TrainLoop::prepare(const TrainOptions& options) {
           fmt::format("pure_bf16 is true: must be false with {}, which doesn't round in its updates: Etude's "
                       "AdamW, Adam, SGD and Lion do",
                       each.optimizer->type()));
-  const auto planned_steps = plan_.max_steps + skipped_of_plan();
+}
+
+void TrainLoop::make_optimizers() {
+  if (core_.optimizers.empty() && !core_.options.optimizers.empty()) detail::make_optimizers(core_, core_);
+  if (core_.optimizers.empty())
+    core_.optimizers.add({"", made_by("create_optimizer", events_.trainer().create_optimizer())});
+  check_optimizers();
+  const auto planned_steps = core_.run_config.max_num_train_steps + skipped_of_plan();
   if (core_.options.optimizers.empty())
     core_.optimizers[0].lr_scheduler =
         made_by("create_scheduler", events_.trainer().create_scheduler(planned_steps));
@@ -116,14 +204,6 @@ void TrainLoop::prepare(const TrainOptions& options) {
     detail::make_schedulers(core_, core_.run_config, core_.optimizers, planned_steps);
   check_carried_state(core_, core_);
   update_.begin_training();
-  if (is_hosted_) update_.keep_loss();
-  if (checkpoints_.resumes()) checkpoints_.load_rest();
-  core_.optimizers.zero_grad();
-  check_metric_names(events_);
-  core_.log_window.start_clock(core_.state.num_input_tokens_seen);
-  signals_.emplace(core_.args.enable_jit_checkpoint && !core_.is_quiet);
-  outside_ = events_.depth();
-  end_of_units_.emplace(core_);
 }
 
 void TrainLoop::begin() {
@@ -131,6 +211,7 @@ void TrainLoop::begin() {
   if (checkpoints_.resumes()) stoppable([&] { events_.raise<CheckpointLoaded>(checkpoints_.path()); });
   stoppable([&] { events_.raise<TrainBegin>(checkpoints_.resumes()); });
   requests_.agree();
+  open_phase(checkpoints_.resumes());
   if (checkpoints_.resumes()) {
     stoppable([&] { checkpoints_.begun(); });
     requests_.agree();
@@ -263,10 +344,66 @@ void TrainLoop::enter() {
     stoppable([&] { requests_.evaluate_at_start(); });
     requests_.agree();
   }
-  if (!phase().is_at_end() || stop_is_due()) return;
+  const bool ends = core_.control.should_training_stop || core_.state.global_step >= core_.state.max_steps;
+  if (!phase().is_at_end() || ends) return;
   const bool is_pending = phase().stage == TrainingStage::finishing;
   if (is_pending && !phase().epoch_is_open()) stoppable([&] { requests_.honour(); });
   phase().continue_training();
+}
+
+void TrainLoop::open_phase(bool is_resumed) {
+  if (!phases_->are_given()) return;
+  events_.open<PhaseEnd>();
+  stoppable([&] {
+    events_.raise<PhaseBegin>(phases_->name(phase_), static_cast<std::int64_t>(phase_), is_resumed);
+  });
+  requests_.agree();
+}
+
+void TrainLoop::close_phase() {
+  if (!phases_->are_given()) return;
+  stoppable([&] { events_.leave<PhaseEnd>(phase_is_done()); });
+  requests_.agree();
+}
+
+bool TrainLoop::phase_is_done() const {
+  return core_.state.global_step >= plan_.max_steps ||
+         core_.progress.position.epoch >= plan_.num_train_epochs;
+}
+
+void TrainLoop::run_phases() {
+  for (;;) {
+    run_epochs();
+    close_phase();
+    if (planned_.empty() || core_.control.should_training_stop || !phase_is_done()) return;
+    enter_next_phase();
+    open_phase(/*is_resumed=*/false);
+  }
+}
+
+void TrainLoop::enter_next_phase() {
+  auto& progress = core_.progress;
+  auto& position = progress.position;
+  if (phase().epoch_is_open()) {
+    position = {.epoch = position.epoch + 1, .dataset_state = position.dataset_state};
+    phase().enter(EpochPhase::between);
+  }
+  auto& done = progress.done_phases;
+  done.names.emplace_back(phases_->name(phase_));
+  done.steps = core_.state.global_step;
+  done.epochs = position.epoch;
+  done.skipped_steps = progress.skipped_steps;
+  progress.extra_steps = progress.extra_epochs = 0;
+  gather_units();
+  update_.end_training();
+  enter_planned_phase();
+  if (!phases_->continues_data(phase_)) position.dataset_state = nullptr;
+  plan_ = after(progress.done_phases, plan_);
+  progress.train_dataset = core_.train_dataset_info();
+  set_plan();
+  core_.optimizers.clear();
+  make_optimizers();
+  core_.optimizers.zero_grad();
 }
 
 void TrainLoop::run_epochs() {
@@ -325,7 +462,8 @@ void TrainLoop::end_step() {
 void TrainLoop::skip_step() {
   const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::update, /*is_shown=*/false);
   if (core_.args.max_steps <= 0 && plan_.max_steps > 1 && !is_hosted_) {
-    core_.state.max_steps = --plan_.max_steps;
+    --plan_.max_steps;
+    --core_.state.max_steps;
     --core_.progress.extra_steps;
   }
   work_.end();
@@ -336,14 +474,15 @@ void TrainLoop::skip_step() {
 
 void TrainLoop::extend_epochs() {
   const bool is_last = core_.progress.position.epoch == plan_.num_train_epochs;
-  if (!is_last || core_.args.max_steps <= 0 || core_.progress.skipped_steps == 0 || stop_is_due()) return;
-  core_.state.num_train_epochs = ++plan_.num_train_epochs;
+  if (!is_last || core_.args.max_steps <= 0 || skipped_steps() == 0 || stop_is_due()) return;
+  ++plan_.num_train_epochs;
+  ++core_.state.num_train_epochs;
   ++core_.progress.extra_epochs;
 }
 
 TrainOutput TrainLoop::finish() {
   work_.finish_reentry();
-  const bool early = core_.state.global_step < plan_.max_steps;
+  const bool early = core_.state.global_step < core_.state.max_steps;
   const bool was_at_end = phase().is_at_end();
   if (phase().stage != TrainingStage::finishing) phase().enter(TrainingStage::finishing);
   auto& reason = core_.control.stop_reason;

@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -9,11 +11,13 @@
 #include "etude/base/function_ref.hpp"
 #include "etude/base/interrupt.hpp"
 #include "etude/base/scoped_value.hpp"
+#include "etude/data/data_loader.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/event_source.hpp"
 #include "etude/loop/plan.hpp"
 #include "etude/loop/sharded_parameters.hpp"
 #include "etude/trainer_options.hpp"
+#include "phases.hpp"
 #include "requests.hpp"
 #include "training_summary.hpp"
 #include "update.hpp"
@@ -98,6 +102,28 @@ class TrainLoop {
 
   TrainingPhase& phase() const { return core_.progress.phase; }
 
+  /// The loaders and plans of the phases after those that are done.
+  void plan_phases(const DonePhases& done);
+  /// Takes the options, the loader and the plan of the next of them.
+  void enter_planned_phase();
+  /// Tells the core the plan of the phase under way, and of the whole training.
+  void set_plan();
+  /// Throws ArgumentError, before the first step, for what later phases would refuse.
+  void check_later_phases();
+  /// Throws ArgumentError for optimizers that don't work with an argument.
+  void check_optimizers() const;
+  /// Makes what the phase under way updates the weights with.
+  void make_optimizers();
+
+  /// The steps of the phases after the one under way.
+  std::int64_t later_steps() const;
+
+  void run_phases();
+  void open_phase(bool is_resumed);
+  void close_phase();
+  void enter_next_phase();
+  bool phase_is_done() const;
+
   /// Enters the training where it begins or, if it is resumed, where it was.
   void enter();
 
@@ -115,8 +141,12 @@ class TrainLoop {
   /// Leaves a skipped update out of the plan, which had one for each group of batches.
   void skip_step();
 
+  /// The updates of the phase that were skipped.
+  std::int64_t skipped_steps() const {
+    return core_.progress.skipped_steps - core_.progress.done_phases.skipped_steps;
+  }
   /// The updates that the plan had before they were skipped.
-  std::int64_t skipped_of_plan() const { return core_.args.max_steps > 0 ? 0 : core_.progress.skipped_steps; }
+  std::int64_t skipped_of_plan() const { return core_.args.max_steps > 0 ? 0 : skipped_steps(); }
 
   /// An update that was skipped leaves `max_steps` to be reached with more epochs.
   void extend_epochs();
@@ -135,10 +165,20 @@ class TrainLoop {
   /// returns.
   [[noreturn]] void end_by(int signal);
 
+  /// A phase that is to come.
+  struct Planned {
+    std::size_t phase;  // its place
+    std::unique_ptr<DataLoader> loader = nullptr;
+    TrainPlan plan = {};
+  };
+
   EventSource& events_;
   TrainerCore& core_;
-  TrainPlan plan_;
-  double examples_ = 0;  // of the epoch under way, in full batches
+  std::optional<Phases> phases_;
+  std::deque<Planned> planned_;
+  std::size_t phase_ = 0;  // the place of the one under way
+  TrainPlan plan_;         // its end, counted from the beginning of the training
+  double examples_ = 0;    // of the epoch under way, in full batches
   bool is_hosted_;
   bool epoch_had_ended_ = false;  // before the training was resumed
   bool epoch_was_stopped_ = false;

@@ -319,6 +319,11 @@ void Update::begin_training() {
   make_strategy(core_.step_sharing());
 }
 
+void Update::end_training() {
+  strategy_.reset();
+  core_.recomputed_units.reset();
+}
+
 void Update::make_strategy(StepSharing sharing) {
   strategy_.reset();
   strategy_ = StepStrategy::make(sharing, events_, steps_, batches_);

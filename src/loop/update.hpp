@@ -40,6 +40,8 @@ class Update {
 
   /// Called in a training once its optimizers exist.
   void begin_training();
+  /// Called before another phase makes others.
+  void end_training();
 
   /// Makes an update with the next micro-batches of `source`; then the training is behind them. All processes
   /// return the same; what one of them throws to stop, all throw. `examples`: of the epoch, in full batches.

@@ -46,15 +46,24 @@ struct NamedUpdate {
                (double, learning_rate, "its learning rate", 0.0));
 };
 
+/// The phases that are done of a training that has several, and sums over them.
+struct DonePhases {
+  ETUDE_STRUCT(DonePhases, (std::vector<std::string>, names, "their names"),
+               (std::int64_t, steps, "update steps", 0), (std::int64_t, epochs, "epochs that have begun", 0),
+               (std::int64_t, skipped_steps, "updates that were skipped", 0));
+};
+
 /// The progress of a training that TrainerState lacks: `training_progress.json` of a checkpoint.
 struct TrainingProgress {
   ETUDE_STRUCT(
       TrainingProgress, (TrainingPhase, phase, "where in its course it is"),
       (DataPosition, position, "where in the data it is"),
+      (DonePhases, done_phases, "the phases before the one under way, if it has several"),
       (std::optional<DatasetState>, dataset_state, "state of the train_dataset there, if it has one"),
       (std::optional<DatasetInfo>, train_dataset, "the examples"),
       (std::vector<std::string>, optimizers, "names of the optimizers; none if the only one has no name"),
-      (std::int64_t, extra_steps, "steps beyond those of its arguments, because batches had other sizes", 0),
+      (std::int64_t, extra_steps,
+       "steps of the phase beyond those of its arguments, because batches had other sizes", 0),
       (std::int64_t, extra_epochs, "likewise", 0),
       (std::int64_t, train_batch_size, "examples of a micro-batch in each process", 0),
       (std::int64_t, world_size, "processes", 1),

@@ -71,8 +71,9 @@ struct TrainerCore : RunSettings, RunPosition, Trained, RunReports {
   /// Writes into the state which process this is.
   void set_process();
 
-  /// Fills the plan's numbers into the state and `run_config`.
-  void set_plan(const TrainPlan& plan);
+  /// Fills the plan's numbers into `run_config`, and those of the `whole` training, if it has several phases,
+  /// into the state.
+  void set_plan(const TrainPlan& plan, const TrainPlan& whole);
 
   /// Optimizer and schedule according to the options and arguments.
   std::unique_ptr<Optimizer> make_optimizer();

@@ -15,6 +15,28 @@ void check_options(const TrainerOptions& options);
 namespace detail {
 /// Everything wrong with the option `optimizers`.
 std::vector<std::string> faults_of_optimizers(const TrainerOptions& options);
+
+/// The trainer's arguments with those that one optimizer, or one phase, has instead.
+template <class Own>
+TrainingArguments arguments_of(TrainingArguments args, const Own& own) {
+  const auto set = [](auto& field, const auto& value) {
+    if (value) field = *value;
+  };
+  set(args.learning_rate, own.learning_rate);
+  set(args.weight_decay, own.weight_decay);
+  set(args.optim, own.optim);
+  set(args.optim_args, own.optim_args);
+  set(args.lr_scheduler_type, own.lr_scheduler_type);
+  set(args.lr_scheduler_kwargs, own.lr_scheduler_kwargs);
+  set(args.warmup_steps, own.warmup_steps);
+  set(args.max_grad_norm, own.max_grad_norm);
+  set(args.max_grad_value, own.max_grad_value);
+  return args;
+}
+
+/// The trainer's options and arguments in one of its phases.
+TrainerOptions in_phase(TrainerOptions options, const PhaseOptions& phase);
+TrainingArguments in_phase(TrainingArguments args, const PhaseOptions& phase);
 }  // namespace detail
 
 DataLoaderOptions train_loader_options(const TrainerOptions& options, const TrainingArguments& args);

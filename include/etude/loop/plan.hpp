@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 
+#include "etude/checkpoint/training_progress.hpp"
 #include "etude/training_arguments.hpp"
 
 namespace etude::inline v0 {
@@ -36,5 +37,8 @@ TrainPlan plan_hosted_training(const TrainingArguments& args, bool has_own_sched
 /// the same, or the number of steps if `max_steps` was given.
 TrainPlan continued(TrainPlan plan, const TrainingArguments& args, std::int64_t global_step,
                     std::int64_t epoch, std::int64_t batches_left, const AccumulationOf& accumulation = {});
+
+/// The plan of a phase, counted from the beginning of the training.
+TrainPlan after(const DonePhases& done, TrainPlan plan);
 
 }  // namespace etude::inline v0

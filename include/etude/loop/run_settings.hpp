@@ -31,7 +31,8 @@ struct Overrides {
 enum class StepSharing { together, in_turn, by_hand, by_program };
 
 /// The options and arguments of a run, its processes and its device. They don't change once the trainer is
-/// made, except for the batch size that `auto_find_batch_size` finds.
+/// made, except for the batch size that `auto_find_batch_size` finds, and for what phases change while they
+/// last.
 struct RunSettings {
   TrainerOptions options;
   TrainingArguments args;  ///< those of the options, with open choices decided
