@@ -325,6 +325,7 @@ void TrainerCore::initialise(std::shared_ptr<Communicator> (*join)(const Trainin
   set_process();
   detail::check_same_arguments(ranks, options.args);
   warn_of_stale_optimizer(options);
+  warn_of_greatest_error(options.args);
   std::error_code error;
   const auto output_dir = std::filesystem::absolute(args.output_dir, error).string();
   if (error || !is_utf8(output_dir))

@@ -6,6 +6,7 @@
 #include <torch/nn/modules/loss.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <set>
@@ -265,6 +266,23 @@ void warn_of_stale_optimizer(const TrainerOptions& options) {
         "optimizer doesn't hold {} of the model's parameter tensors, and holds {} that aren't the model's: "
         "make it after the model has all its layers",
         match.missing, match.foreign);
+}
+
+void warn_of_greatest_error(const TrainingArguments& args) {
+  if (!args.metric_for_best_model || args.greater_is_better) return;
+  const std::string_view metric = *args.metric_for_best_model;
+  static constexpr std::array<std::string_view, 12> errors{"error", "error_rate", "mae",        "mse",
+                                                           "rmse",  "wer",        "cer",        "perplexity",
+                                                           "ppl",   "nll",        "divergence", "distance"};
+  const auto is_named = [&](std::string_view error) {
+    return metric == error || metric.ends_with('_' + std::string(error));
+  };
+  if (std::ranges::any_of(errors, is_named))
+    message(
+        args, LogLevel::warning,
+        "metric_for_best_model is {}, and its greatest value is the best, since greater_is_better isn't set "
+        "and the name doesn't end in loss: set greater_is_better to false if it is an error",
+        metric);
 }
 
 void warn_of_slow_blas(const TrainingArguments& args) {

@@ -181,6 +181,23 @@ TEST_CASE(
   CHECK(said_in_two_trainings(options) == "");
 }
 
+TEST_CASE("a warning says that the greatest metric is the best if its name is that of an error") {
+  const auto said = [](const std::string& metric, std::optional<bool> greater_is_better = {}) {
+    auto options = toy::options(toy::arguments());
+    options.args.log_level = etude::LogLevel::warning;
+    options.args.metric_for_best_model = metric;
+    options.args.greater_is_better = greater_is_better;
+    return toy::printed([&] { etude::Trainer<> trainer(options); }, STDERR_FILENO);
+  };
+  for (const char* error : {"error_rate", "eval_wer", "mse", "eval_news_perplexity"}) {
+    CHECK(contains(said(error), std::string("metric_for_best_model is ") + error));
+    CHECK(contains(said(error), "set greater_is_better to false if it is an error"));
+    CHECK(said(error, true) == "");
+    CHECK(said(error, false) == "");
+  }
+  for (const char* other : {"accuracy", "eval_loss", "terror", "f1"}) CHECK(said(other) == "");
+}
+
 TEST_CASE("an eval_dataset that was never set counts as missing, and is refused among named ones") {
   auto options = toy::options(toy::arguments());
   options.eval_dataset = etude::Dataset();

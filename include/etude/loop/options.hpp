@@ -48,6 +48,9 @@ DataLoaderOptions eval_loader_options(const TrainerOptions& options, const Train
 /// was replaced.
 void warn_of_stale_optimizer(const TrainerOptions& options);
 
+/// Warns if the best model is the one with the greatest metric, and the metric is called like an error.
+void warn_of_greatest_error(const TrainingArguments& args);
+
 /// Warns if this LibTorch's matrix products are many times slower than they could be.
 void warn_of_slow_blas(const TrainingArguments& args);
 
