@@ -274,9 +274,13 @@ class TrainerBase {
   void backward(const LossOutput& computed) {
     host_loop_.takes_losses() ? host_loop_.backward(computed) : core().backward(computed.loss);
   }
-  /// The same in a program's own loop, with gradients for the parameters of one optimizer only.
+  /// The same in a program's own loop, with gradients for the parameters of one optimizer only. If there are
+  /// several, the loss is logged by its name: "critic_loss".
   void backward(const torch::Tensor& loss, std::string_view optimizer) {
-    host_loop_.backward({.loss = loss}, optimizer);
+    backward(LossOutput{.loss = loss}, optimizer);
+  }
+  void backward(const LossOutput& computed, std::string_view optimizer) {
+    host_loop_.backward(computed, optimizer);
   }
   /// The learning rate of each parameter group. Throws `ArgumentError` if the optimizer doesn't exist yet.
   std::vector<double> get_learning_rates() const { return core().learning_rates(); }

@@ -279,6 +279,10 @@ void Update::add_loss(const LossOutput& computed, std::optional<std::size_t> opt
   batch.size = core_.args.per_device_train_batch_size;
   events_.raise<ForwardBegin>(batch);
   log_parts(core_, computed);
+  if (optimizer && core_.optimizers.size() > 1)
+    log_parts(core_, {.loss = computed.loss,
+                      .counts_items = computed.counts_items,
+                      .logs = {{core_.optimizers[*optimizer].key("loss"), computed.loss.detach()}}});
   core_.group.add_loss(detail::backward_pass(
       events_, batch, computed.outputs, core_.group.share_of(computed.loss), core_.group.share(), optimizer));
 }

@@ -270,6 +270,29 @@ TEST_CASE("optimizers are updated by name, and update() makes the steps of those
                        etude::DataError);
 }
 
+TEST_CASE("a loss that is given for one of several optimizers is logged by its name, with its parts") {
+  Pair pair;
+  auto args = toy::arguments();
+  args.logging_strategy = etude::IntervalStrategy::steps;
+  args.logging_steps = 2;
+  etude::Trainer<> trainer(
+      {.model = pair.both, .args = args, .optimizers = {{"generator", {}}, {"critic", {}}}});
+  trainer.begin();
+  for (const double scale : {1.0, 3.0}) {
+    const auto zero = [](const torch::nn::Linear& module) { return 0 * module->weight.sum(); };
+    trainer.backward({.loss = zero(pair.critic) + scale, .logs = {{"penalty", torch::tensor(2 * scale)}}},
+                     "critic");
+    trainer.update("critic");
+    trainer.update(zero(pair.generator) + 10 * scale, "generator");
+    trainer.update();
+  }
+  const auto& logs = trainer.state().log_history.at(0);
+  CHECK(logs.at("critic_loss") == 2);
+  CHECK(logs.at("penalty") == 4);
+  CHECK(logs.at("generator_loss") == 20);
+  CHECK(logs.at("loss") == 22);
+}
+
 TEST_CASE("an optimizer that is updated by name accumulates its own losses only") {
   Pair pair;
   auto args = toy::arguments();
