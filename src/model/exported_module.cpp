@@ -186,7 +186,11 @@ Tensors ExportedModuleImpl::forward(const Tensors& inputs) {
     std::vector<std::vector<std::int64_t>> sizes;
     for (const auto& tensor : given) {
       sizes.push_back(tensor.defined() ? tensor.sizes().vec() : std::vector<std::int64_t>{-1});
-      if (tensor.defined()) sizes.back().push_back(static_cast<std::int64_t>(tensor.scalar_type()));
+      if (!tensor.defined()) continue;
+      sizes.back().push_back(static_cast<std::int64_t>(tensor.scalar_type()));
+      if (!program.has_conditions_of_layout) continue;
+      sizes.back().insert(sizes.back().end(), tensor.strides().begin(), tensor.strides().end());
+      sizes.back().push_back(tensor.storage_offset());
     }
     if (sizes != bound.checked) {
       program.check_inputs(given);

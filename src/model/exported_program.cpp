@@ -5,11 +5,12 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <cctype>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <regex>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -138,7 +139,7 @@ class ProgramReader {
     }
     if (!are_named) program_.output_names.clear();
     if (program_.outputs.empty()) throw exported_fault(where_, "the model has no output");
-    read_guards();
+    read_conditions();
     return std::move(program_);
   }
 
@@ -232,35 +233,74 @@ class ProgramReader {
     program_.inputs.push_back(std::move(input));
   }
 
-  ExportedSize symbolic(const std::string& expression, std::string_view where) const {
-    static const std::regex symbol(R"(^Symbol\('(\w+)'[^()]*\)$)");
-    std::smatch match;
+  ExportedSize symbolic(const std::string& text, std::string_view where) {
+    SizeExpression expression(text, where);
     ExportedSize size;
-    if (expression.size() > 200 || !std::regex_match(expression, match, symbol)) return size;
-    size.symbol = match[1];
+    if (!expression.is_symbol()) {
+      size.formula = std::move(expression);
+      return size;
+    }
+    size.symbol = expression.variables().front().name;
     const auto& ranges = exported_member(json_, "range_constraints", where_);
     if (const auto range = ranges.find(size.symbol); range != ranges.end()) {
-      const auto& least = exported_member(*range, "min_val", where);
-      const auto& most = exported_member(*range, "max_val", where);
-      // Export assumes sizes of 2 and more, and takes 0 and 1 all the same.
-      if (!least.is_null() && exported_integer(least, where) > 2) size.least = exported_integer(least, where);
-      if (!most.is_null()) size.most = exported_integer(most, where);
+      const auto [least, most] = limits_of(*range, where);
+      size.least = least.value_or(0);
+      size.most = most;
     }
     return size;
   }
 
-  /// Sizes that the file says are equal, though their symbols differ.
-  void read_guards() {
-    const auto guards = json_.find("guards_code");
-    if (guards == json_.end() || !guards->is_array()) return;
-    static const std::regex equal(R"(^L\['(\w+)'\]\.size\(\)\[(\d)\] == L\['(\w+)'\]\.size\(\)\[(\d)\]$)");
-    for (const auto& guard : *guards) {
-      std::smatch match;
-      if (!guard.is_string() || guard.get_ref<const std::string&>().size() > 300) continue;
-      if (std::regex_match(guard.get_ref<const std::string&>(), match, equal))
-        program_.equal_sizes.emplace_back(fmt::format("{} {}", match[1].str(), match[2].str()),
-                                          fmt::format("{} {}", match[3].str(), match[4].str()));
+  using Limits = std::pair<std::optional<std::int64_t>, std::optional<std::int64_t>>;
+  static Limits limits_of(const ExportedJson& range, std::string_view where) {
+    const auto& least = exported_member(range, "min_val", where);
+    const auto& most = exported_member(range, "max_val", where);
+    Limits limits;
+    // Export assumes sizes of 2 and more, and takes 0 and 1 all the same.
+    if (!least.is_null() && exported_integer(least, where) > 2) limits.first = exported_integer(least, where);
+    if (!most.is_null()) limits.second = exported_integer(most, where);
+    return limits;
+  }
+
+  /// The conditions that aren't part of a single input's sizes.
+  void read_conditions() {
+    for (const auto& [text, range] : exported_member(json_, "range_constraints", where_).items()) {
+      const auto [least, most] = limits_of(range, where_);
+      if (least || most) add_condition({SizeExpression(text, where_), {}, least, most});
     }
+    const auto guards = json_.find("guards_code");
+    if (guards == json_.end()) return;
+    for (const auto& guard : exported_list(*guards, where_))
+      add_condition({SizeExpression(exported_text(guard, where_), where_), {}});
+  }
+
+  void add_condition(ExportedCondition condition) {
+    for (const auto& variable : condition.expression.variables()) {
+      if (variable.kind == SizeVariable::Kind::other) return;  // of an input that isn't a tensor, a constant
+      if (variable.kind == SizeVariable::Kind::symbol) {
+        condition.inputs.push_back(0);
+        continue;
+      }
+      const auto found = std::ranges::find_if(program_.inputs, [&](const auto& input) {
+        return placeholder_of(input.name) == placeholder_of(variable.name);
+      });
+      if (found == program_.inputs.end() ||
+          (variable.kind != SizeVariable::Kind::storage_offset &&
+           variable.dimension >= static_cast<std::int64_t>(found->sizes.size())))
+        throw exported_fault(where_, "its condition '{}' is about a size that no input has",
+                             condition.expression.text());
+      condition.inputs.push_back(static_cast<std::size_t>(found - program_.inputs.begin()));
+      program_.has_conditions_of_layout |= variable.kind != SizeVariable::Kind::size;
+    }
+    program_.conditions.push_back(std::move(condition));
+  }
+
+  /// torch.export makes the names of inputs so from their paths.
+  static std::string placeholder_of(std::string name) {
+    for (char& c : name)
+      c = std::isalnum(static_cast<unsigned char>(c))
+              ? static_cast<char>(std::tolower(static_cast<unsigned char>(c)))
+              : '_';
+    return name;
   }
 
   LeafNames output_names() const {
@@ -299,54 +339,198 @@ ExportedProgram read_program(std::string_view json, std::string_view where) {
 
 namespace {
 
-/// "[batch, 16]": fixed sizes, and symbols where any size goes.
+/// "at least 4 and at most 8"; empty without limits.
+std::string size_limits(std::optional<std::int64_t> least, std::optional<std::int64_t> most) {
+  std::vector<std::string> parts;
+  if (least && *least > 0) parts.push_back(fmt::format("at least {}", *least));
+  if (most) parts.push_back(fmt::format("at most {}", *most));
+  return fmt::format("{}", fmt::join(parts, " and "));
+}
+
+/// "float32 [any, 16, 4 to 8]".
 std::string expected_sizes(const ExportedInput& input) {
   std::vector<std::string> sizes;
-  for (const auto& size : input.sizes) sizes.push_back(size.fixed >= 0 ? std::to_string(size.fixed) : "any");
+  for (const auto& size : input.sizes) {
+    if (size.fixed >= 0)
+      sizes.push_back(std::to_string(size.fixed));
+    else if (size.least > 0 && size.most)
+      sizes.push_back(fmt::format("{} to {}", size.least, *size.most));
+    else
+      sizes.push_back(size.least > 0 || size.most ? size_limits(size.least, size.most) : "any");
+  }
   return fmt::format("{} [{}]", dtype_name(input.dtype), fmt::join(sizes, ", "));
 }
 
-}  // namespace
+/// Checks one batch.
+class SizeCheck {
+ public:
+  SizeCheck(const ExportedProgram& program, const std::vector<torch::Tensor>& given)
+      : program_(program), given_(given) {}
 
-void ExportedProgram::check_inputs(const std::vector<torch::Tensor>& given) const {
-  std::map<std::string, std::pair<std::int64_t, std::string>> symbols;
-  std::map<std::string, std::int64_t> by_place;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const auto& [name, index, dtype, sizes] = inputs[i];
-    const auto& tensor = given[i];
-    if (!tensor.defined()) continue;
-    const auto wrong = [&, &input = name](std::string_view advice) {
-      return DataError(fmt::format("{} is {}: must be {}, as when the model was exported{}", input,
-                                   describe(tensor), expected_sizes(inputs[i]), advice));
+  void run() {
+    for (std::size_t i = 0; i < given_.size(); ++i)
+      if (given_[i].defined()) check_input(i);
+    while (std::erase_if(dependent_, [&](const Dependent& each) { return check_dependent(each); }) > 0) {
+    }
+    for (const auto& condition : program_.conditions) check_condition(condition);
+  }
+
+ private:
+  /// A symbol's value, and the size that says so.
+  struct Known {
+    std::int64_t value, size;
+    std::string place;
+  };
+  struct Dependent {
+    const SizeExpression* formula;
+    std::int64_t size;
+    std::string place;
+  };
+
+  void check_input(std::size_t i) {
+    const auto& [name, index, dtype, sizes] = program_.inputs[i];
+    const auto& tensor = given_[i];
+    const auto wrong = [&](std::string_view advice) {
+      return DataError(fmt::format("{}: must be {}, as when the model was exported{}", input_text(i),
+                                   expected_sizes(program_.inputs[i]), advice));
     };
     if (tensor.is_floating_point() != c10::isFloatingType(dtype)) throw wrong("");
     if (static_cast<std::size_t>(tensor.dim()) != sizes.size()) throw wrong("");
     for (std::size_t d = 0; d < sizes.size(); ++d) {
       const auto size = tensor.size(static_cast<std::int64_t>(d));
-      by_place[fmt::format("{} {}", name, d)] = size;
       if (sizes[d].fixed >= 0 && size != sizes[d].fixed)
         throw wrong(fmt::format("; to take other sizes in dimension {}, export it with a dynamic one", d));
       if (size < sizes[d].least || size > sizes[d].most.value_or(size))
-        throw DataError(
-            fmt::format("{} is {}: dimension {} must be at least {}{}, as when the model was exported", name,
-                        describe(tensor), d, sizes[d].least,
-                        sizes[d].most ? fmt::format(" and at most {}", *sizes[d].most) : ""));
-      if (sizes[d].symbol.empty()) continue;
+        throw DataError(fmt::format("{}: dimension {} must be {}, as when the model was exported",
+                                    input_text(i), d, size_limits(sizes[d].least, sizes[d].most)));
       const auto place = fmt::format("dimension {} of {}", d, name);
-      const auto [known, is_new] = symbols.emplace(sizes[d].symbol, std::pair(size, place));
-      if (!is_new && known->second.first != size)
-        throw DataError(fmt::format("{} is {}, but {} is {}: they must be equal", place, size,
-                                    known->second.second, known->second.first));
+      if (sizes[d].formula) dependent_.push_back({&*sizes[d].formula, size, place});
+      if (sizes[d].symbol.empty()) continue;
+      const auto [known, is_new] = symbols_.emplace(sizes[d].symbol, Known{size, size, place});
+      if (!is_new && known->second.size != size)
+        throw unequal(place, size, known->second.place, known->second.size);
     }
   }
-  for (const auto& [a, b] : equal_sizes) {
-    const auto first = by_place.find(a), second = by_place.find(b);
-    if (first != by_place.end() && second != by_place.end() && first->second != second->second)
-      throw DataError(
-          fmt::format("dimension {} of {} is {}, but dimension {} of {} is {}: they must be equal",
-                      a.substr(a.rfind(' ') + 1), a.substr(0, a.rfind(' ')), first->second,
-                      b.substr(b.rfind(' ') + 1), b.substr(0, b.rfind(' ')), second->second));
+
+  /// Checks a size that depends on others, or finds the symbol that it depends on. Returns false if it has
+  /// more than one symbol that isn't known yet.
+  bool check_dependent(const Dependent& each) {
+    const auto& variables = each.formula->variables();
+    std::vector<std::int64_t> values(variables.size());
+    std::optional<std::size_t> unknown;
+    std::string others;
+    for (std::size_t i = 0; i < variables.size(); ++i) {
+      const auto known = symbols_.find(variables[i].name);
+      if (known == symbols_.end()) {
+        if (unknown) return false;
+        unknown = i;
+      } else {
+        values[i] = known->second.value;
+        others +=
+            fmt::format("{}{} is {}", others.empty() ? "" : " and ", known->second.place, known->second.size);
+      }
+    }
+    if (unknown) {
+      solve(each, variables[*unknown].name, [&](std::int64_t value) {
+        values[*unknown] = value;
+        return each.formula->evaluate(values).toScalar().toDouble();
+      });
+    } else if (const double expected = each.formula->evaluate(values).toScalar().toDouble();
+               static_cast<double>(each.size) != expected) {
+      throw DataError(fmt::format("{} is {}: must be {}, since {}", each.place, each.size, expected, others));
+    }
+    return true;
   }
+
+  /// Sizes of the form a n + b are those that torch.export makes without another of size n.
+  template <class Formula>
+  void solve(const Dependent& each, const std::string& symbol, Formula formula) {
+    const double b = formula(0), a = formula(1) - b;
+    if (a == 0 || formula(2) != b + 2 * a || formula(5) != b + 5 * a) return;
+    const double value = (static_cast<double>(each.size) - b) / a;
+    if (value != std::round(value))
+      throw DataError(fmt::format(
+          "{} is {}: must be {} n{} with an integer n, as when the model was exported", each.place, each.size,
+          a, b == 0 ? "" : fmt::format(" {} {}", b < 0 ? "-" : "+", std::abs(b))));
+    for (const auto& condition : program_.conditions) {
+      if (!condition.expression.is_symbol() || condition.expression.variables().front().name != symbol)
+        continue;
+      const auto size_of = [&](std::optional<std::int64_t> limit) {
+        return limit ? std::optional(static_cast<std::int64_t>(a * static_cast<double>(*limit) + b))
+                     : std::nullopt;
+      };
+      if (value < static_cast<double>(condition.least.value_or(0)) ||
+          (condition.most && value > static_cast<double>(*condition.most)))
+        throw DataError(fmt::format("{} is {}: must be {}, as when the model was exported", each.place,
+                                    each.size,
+                                    a > 0 ? size_limits(size_of(condition.least), size_of(condition.most))
+                                          : size_limits(size_of(condition.most), size_of(condition.least))));
+    }
+    symbols_.emplace(symbol, Known{static_cast<std::int64_t>(value), each.size, each.place});
+  }
+
+  void check_condition(const ExportedCondition& condition) const {
+    const auto& variables = condition.expression.variables();
+    std::vector<std::int64_t> values;
+    std::vector<std::string> places;
+    std::vector<std::string> inputs;
+    for (std::size_t i = 0; i < variables.size(); ++i) {
+      using Kind = SizeVariable::Kind;
+      if (variables[i].kind == Kind::symbol) {
+        const auto known = symbols_.find(variables[i].name);
+        if (known == symbols_.end()) return;
+        values.push_back(known->second.value);
+        inputs.push_back(fmt::format("{} is {}", known->second.place, known->second.size));
+        continue;
+      }
+      const auto& tensor = given_[condition.inputs[i]];
+      if (!tensor.defined()) return;
+      const auto d = variables[i].dimension;
+      values.push_back(variables[i].kind == Kind::size     ? tensor.size(d)
+                       : variables[i].kind == Kind::stride ? tensor.stride(d)
+                                                           : tensor.storage_offset());
+      places.push_back(fmt::format("dimension {} of {}", d, program_.inputs[condition.inputs[i]].name));
+      if (auto text = input_text(condition.inputs[i]); std::ranges::find(inputs, text) == inputs.end())
+        inputs.push_back(std::move(text));
+    }
+    if (holds(condition, values)) return;
+    if (condition.expression.is_equality() && places.size() == 2)
+      throw unequal(places[0], values[0], places[1], values[1]);
+    const auto text = condition.expression.text();
+    throw DataError(
+        fmt::format("{}: {}, as when the model was exported", fmt::join(inputs, ", "),
+                    condition.least || condition.most
+                        ? fmt::format("{} must be {}", text, size_limits(condition.least, condition.most))
+                        : fmt::format("the sizes must satisfy {}", text)));
+  }
+
+  static bool holds(const ExportedCondition& condition, const std::vector<std::int64_t>& values) try {
+    const auto value = condition.expression.evaluate(values).toScalar();
+    if (!condition.least && !condition.most) return value.toBool();
+    return (!condition.least || value.toDouble() >= static_cast<double>(*condition.least)) &&
+           (!condition.most || value.toDouble() <= static_cast<double>(*condition.most));
+  } catch (const DataError&) {  // a division by zero
+    return false;
+  }
+
+  std::string input_text(std::size_t i) const {
+    return fmt::format("{} is {}", program_.inputs[i].name, describe(given_[i]));
+  }
+
+  static DataError unequal(std::string_view a, std::int64_t size_a, std::string_view b, std::int64_t size_b) {
+    return DataError(fmt::format("{} is {}, but {} is {}: they must be equal", a, size_a, b, size_b));
+  }
+
+  const ExportedProgram& program_;
+  const std::vector<torch::Tensor>& given_;
+  std::map<std::string, Known> symbols_;
+  std::vector<Dependent> dependent_;
+};
+
+}  // namespace
+
+void ExportedProgram::check_inputs(const std::vector<torch::Tensor>& given) const {
+  SizeCheck(*this, given).run();
 }
 
 }  // namespace etude::inline v0::detail

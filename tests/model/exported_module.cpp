@@ -103,9 +103,9 @@ TEST_CASE("sizes and types are checked against the export, in words") {
   const auto good = torch::ones({4, 3});
   CHECK(refused(good, good) == "nothing was thrown");
   CHECK(contains(refused(torch::ones({4, 5}), torch::ones({4, 5})),
-                 "inputs is float32 [4, 5]: must be float32 [any, 3], as when the model was exported; to "
+                 "inputs is float32 [4, 5]: must be float32 [4 to 8, 3], as when the model was exported; to "
                  "take other sizes in dimension 1"));
-  CHECK(contains(refused(torch::ones({4}), good), "inputs is float32 [4]: must be float32 [any, 3]"));
+  CHECK(contains(refused(torch::ones({4}), good), "inputs is float32 [4]: must be float32 [4 to 8, 3]"));
   CHECK(contains(refused(torch::ones({3, 3}), torch::ones({3, 3})),
                  "dimension 0 must be at least 4 and at most 8"));
   CHECK(contains(refused(torch::ones({9, 3}), torch::ones({9, 3})),
@@ -117,6 +117,92 @@ TEST_CASE("sizes and types are checked against the export, in words") {
   // Also after a batch of these sizes was taken.
   CHECK(
       contains(refused(torch::ones({4, 3}, torch::kLong), good), "inputs is int64 [4, 3]: must be float32"));
+}
+
+TEST_CASE("conditions of sizes are checked, with the inputs that they are about") {
+  auto model = scale_model();
+  model.inputs[1] = x::batch("inputs", {"s0", "s1"});
+  model.inputs[2] = x::batch("labels_0", {"s2"});
+  model.nodes.pop_back();
+  model.outputs = {{"logits", "logits"}};
+  // As torch 2.13 writes them, of reshape(-1, 8), a comparison of sizes, and a list of inputs.
+  const auto refused = [&](const std::string& guards, const torch::Tensor& inputs,
+                           const torch::Tensor& labels) {
+    model.guards = guards;
+    return refusal(x::module_of(model, {{"scale.weight", numbers({2})}}),
+                   Tensors({inputs, labels}, {"inputs", "labels_0"}));
+  };
+  const auto batch = torch::ones({4, 6}), labels = torch::ones({5});
+  const auto divisible = R"(["((4*L['inputs'].size()[1]) % 8) == 0"])";
+  CHECK(refused(divisible, batch, labels) == "nothing was thrown");
+  CHECK(
+      refused(divisible, torch::ones({4, 7}), labels) ==
+      "inputs is float32 [4, 7]: the sizes must satisfy ((4*inputs.size(1)) % 8) == 0, as when the model was "
+      "exported");
+  const auto compared =
+      R"(["L['labels'][0].size()[0] + L['inputs'].size()[0] < 10", "L['inputs'].stride()[1] == 1"])";
+  CHECK(refused(compared, batch, labels) == "nothing was thrown");
+  CHECK(
+      contains(refused(compared, batch, torch::ones({6})),
+               "labels_0 is float32 [6], inputs is float32 [4, 6]: the sizes must satisfy labels_0.size(0) + "
+               "inputs.size(0) < 10"));
+  CHECK(contains(refused(compared, torch::ones({6, 4}).t(), labels), "must satisfy inputs.stride(1) == 1"));
+  auto module = x::module_of(model, {{"scale.weight", numbers({2})}});
+  CHECK(refusal(module, Tensors({torch::ones({4, 4})}, {"inputs"})) == "nothing was thrown");
+  CHECK(contains(refusal(module, Tensors({torch::ones({4, 4}).t()}, {"inputs"})),
+                 "must satisfy inputs.stride(1)"));
+  // Division by zero doesn't hold, as in Python; what isn't a tensor is constant.
+  CHECK(contains(
+      refused(R"(["L['n'] == 3", "7 % (L['inputs'].size()[0] // 2) != 9"])", torch::ones({1, 6}), labels),
+      "must satisfy 7 % (inputs.size(0) // 2) != 9"));
+  // Of inputs that aren't given, nothing is known.
+  CHECK(x::module_of(model, {{"scale.weight", numbers({2})}})->forward(Tensors({batch}, {"inputs"})).size() ==
+        1);
+  model.guards = R"(["L['other'].size()[0] == 3"])";
+  CHECK(contains(fault_of([&] { x::module_of(model, {}); }),
+                 "its condition 'other.size(0) == 3' is about a size that no input has"));
+}
+
+TEST_CASE("sizes that depend on others are checked") {
+  auto model = scale_model();
+  model.inputs[1] = x::batch("inputs", {"s0", "s1"});
+  model.inputs[2] = x::batch("labels", {"s2"});
+  model.nodes.pop_back();
+  model.outputs = {{"logits", "logits"}};
+  model.ranges =
+      R"({"2*s7": {"min_val": 6, "max_val": 200}, "s7": {"min_val": 3, "max_val": 100}, "u0": {"min_val": 3, "max_val": 4},
+                     "s0 + s1": {"min_val": 2, "max_val": 12}})";
+  // torch.export.Dim("d", min=3, max=100): 2 * d and d + 1.
+  const auto json = [&](const std::string& size) {
+    return fmt::format(R"({{"as_expr": {{"expr_str": "{}", "hint": {{"as_int": 4}}}}}})", size);
+  };
+  const auto replaced = [](std::string text, const std::string& from, const std::string& to) {
+    const auto at = text.find(from);
+    REQUIRE(at != text.npos);
+    return text.replace(at, from.size(), to);
+  };
+  const auto plain = [&](const std::string& symbol) {
+    return json("Symbol('" + symbol + "', positive=True, integer=True)");
+  };
+  auto text = replaced(model.json(), "[" + plain("s0"),
+                       "[" + json("Mul(Integer(2), Symbol('s7', positive=True, integer=True))"));
+  text = replaced(text, plain("s2"), json("Add(Symbol('s7', positive=True, integer=True), Integer(1))"));
+  const auto program = etude::detail::read_program(text, "m.pt2");
+  const auto refused = [&](std::int64_t inputs, std::int64_t labels) {
+    return fault_of<etude::DataError>([&] {
+      program.check_inputs({torch::ones({inputs, 2}), torch::ones({labels})});
+    });
+  };
+  CHECK(refused(8, 5) == "nothing was thrown");
+  CHECK(refused(7, 5) ==
+        "dimension 0 of inputs is 7: must be 2 n with an integer n, as when the model was exported");
+  CHECK(refused(8, 6) == "dimension 0 of labels is 6: must be 5, since dimension 0 of inputs is 8");
+  CHECK(refused(4, 3) ==
+        "dimension 0 of inputs is 4: must be at least 6 and at most 200, as when the model was exported");
+  CHECK(fault_of<etude::DataError>([&] {
+          program.check_inputs({torch::Tensor(), torch::ones({3})});
+        }) ==
+        "dimension 0 of labels is 3: must be at least 4 and at most 101, as when the model was exported");
 }
 
 TEST_CASE("parameters, buffers and constants go where they are in Python") {

@@ -126,6 +126,10 @@ inline constexpr std::array number_functions{
     NumberFunction{
         "_operator.neg", 1,
         [](NumberStack& s) { apply(s, [](auto a) { return wrapping(decltype(a){0}, a, std::minus<>()); }); }},
+    NumberFunction{"_operator.abs", 1,
+                   [](NumberStack& s) {
+                     apply(s, [](auto a) { return a < 0 ? wrapping(decltype(a){0}, a, std::minus<>()) : a; });
+                   }},
     NumberFunction{"_operator.pos", 1, [](NumberStack&) {}},
     NumberFunction{"_operator.lshift", 2,
                    [](NumberStack& s) {
@@ -152,6 +156,10 @@ inline constexpr std::array number_functions{
                    [](NumberStack& s) { apply_two(s, [](auto a, auto b) { return a >= b; }); }},
     NumberFunction{"_operator.and_", 2, [](NumberStack& s) { apply_to_bits(s, std::bit_and<>()); }},
     NumberFunction{"_operator.or_", 2, [](NumberStack& s) { apply_to_bits(s, std::bit_or<>()); }},
+    NumberFunction{"math.ceil", 1,
+                   [](NumberStack& s) { s.assign({at::Scalar(std::ceil(real_of(s[0]))).toLong()}); }},
+    NumberFunction{"math.floor", 1,
+                   [](NumberStack& s) { s.assign({at::Scalar(std::floor(real_of(s[0]))).toLong()}); }},
     NumberFunction{"math.trunc", 1, [](NumberStack& s) { s.assign({integer_of(s[0])}); }},
     NumberFunction{"torch.sym_not", 1, [](NumberStack& s) { s.assign({!s[0].toScalar().toBool()}); }},
     NumberFunction{"torch.sym_int", 1, [](NumberStack& s) { s.assign({integer_of(s[0])}); }},

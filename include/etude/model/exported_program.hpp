@@ -13,6 +13,7 @@
 
 #include "etude/data/tensors.hpp"
 #include "etude/model/exported_graph.hpp"
+#include "etude/model/exported_sizes.hpp"
 
 namespace etude::inline v0::detail {
 
@@ -20,8 +21,16 @@ namespace etude::inline v0::detail {
 struct ExportedSize {
   std::int64_t fixed = -1;  ///< if it isn't negative
   std::string symbol = {};  ///< sizes with the same symbol are equal; empty for one that depends on others
+  std::optional<SizeExpression> formula = {};  ///< of symbols, for one that depends on others
   std::int64_t least = 0;
   std::optional<std::int64_t> most = {};
+};
+
+/// A condition of sizes that the file states, besides those of single sizes.
+struct ExportedCondition {
+  SizeExpression expression;        ///< must be true if it has no limits
+  std::vector<std::size_t> inputs;  ///< by variable; of no meaning for symbols
+  std::optional<std::int64_t> least = {}, most = {};
 };
 
 struct ExportedInput {
@@ -53,13 +62,14 @@ struct ExportedProgram {
   std::vector<std::string> output_names;  ///< one per output, or empty
   std::vector<std::pair<std::size_t, std::string>>
       mutations;  ///< outputs of the graph that are new values of buffers
-  std::vector<std::pair<std::string, std::string>> equal_sizes;  ///< as "input_ids 0"
+  std::vector<ExportedCondition> conditions;
+  bool has_conditions_of_layout = false;  ///< of strides or offsets
 
   /// The operator that keeps a graph from running in the other mode than it was exported in; empty if none.
   std::string no_training, no_evaluation;
 
   /// Throws DataError for inputs of another number of dimensions, another kind of dtype, or sizes that the
-  /// model wasn't exported for.
+  /// model wasn't exported for. Conditions of undefined tensors aren't checked.
   void check_inputs(const std::vector<torch::Tensor>& given) const;
 };
 
