@@ -166,8 +166,8 @@ Pt2Archive::NamedTensors Pt2Archive::pickled_tensors(const std::string& record) 
   std::map<std::tuple<const void*, std::vector<std::int64_t>, std::vector<std::int64_t>, torch::ScalarType>,
            torch::Tensor>
       seen;
-  for (auto& [tensor, value] :
-       load_torch_archive(TorchArchive(bytes, fmt::format("{}: {}", name(), record))).tensors)
+  const TorchArchive archive(bytes, fmt::format("{}: {}", name(), record));
+  for (auto& [tensor, value] : detail::load_described(archive, archive.all_tensors()).tensors)
     result.emplace(tensor, seen.emplace(std::tuple(value.data_ptr(), value.sizes().vec(),
                                                    value.strides().vec(), value.scalar_type()),
                                         value)

@@ -23,10 +23,12 @@ std::uint64_t TorchTensorRecord::bytes() const {
 
 namespace etude::inline v0::detail {
 
-TorchStateDict TorchStateDictReader::read(Id root, std::string_view key) {
+TorchStateDict TorchStateDictReader::read(Id root, std::string_view key, bool may_be_empty) {
   if (!is_container(root))
     throw fault("{} isn't a dict of tensors", key.empty() ? "what it holds" : in_quotes(key));
-  if (!has_tensors_[root]) throw fault("{} holds no tensors", key.empty() ? "it" : in_quotes(key));
+  const bool is_empty = children(document_[root]).empty();
+  if (!has_tensors_[root] && !(may_be_empty && is_empty))
+    throw fault("{} holds no tensors", key.empty() ? "it" : in_quotes(key));
   collect(root, "");
   return std::move(result_);
 }

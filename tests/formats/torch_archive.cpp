@@ -209,6 +209,13 @@ TEST_CASE("all tensors are named from the root") {
   CHECK(all.skipped == std::vector<std::string>{"epoch"});
 }
 
+TEST_CASE("an empty dict has no tensors") {
+  const auto bytes = toy::zip_bytes(saved("}"));
+  const etude::TorchArchive archive(bytes, "x.pt");
+  CHECK(archive.all_tensors().tensors.empty());
+  CHECK_THROWS_WITH_AS(archive.state_dict(), "x.pt: it holds no tensors", etude::CheckpointError);
+}
+
 TEST_CASE("entries with .. in their names are refused") {
   CHECK(contains(fault_of(with(saved(), {"m/../../etc/passwd", "x"})), "its name leads out of the archive"));
 }

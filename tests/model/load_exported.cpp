@@ -151,4 +151,24 @@ TEST_CASE("a file of torch 2.8, whose tensors are pickled, computes what torch 2
   CHECK(module->named_buffers()["norm.num_batches_tracked"].item<std::int64_t>() == 1);
 }
 
+TEST_CASE("plain torch.export.save of every torch opens, computes and trains") {
+  // exported_linear.py wrote them: y = x W^T + b, with W = [[0, 1, 2], [3, 4, 5]] / 8 and b = [0.5, -0.25].
+  for (const std::string version : {"2_8", "2_9", "2_10", "2_11", "2_12", "2_13", "2_14", "2_15"}) {
+    CAPTURE(version);
+    auto module = etude::load_exported(std::filesystem::path(__FILE__).parent_path() /
+                                       ("linear_by_torch_" + version + ".pt2"));
+    const auto x = torch::arange(6).to(torch::kFloat).reshape({2, 3});
+    torch::optim::SGD optimizer(module->parameters(), torch::optim::SGDOptions(0.125));
+    const torch::Tensor y = module->forward(x);
+    CHECK(y.equal(torch::tensor({{1.125f, 1.5f}, {2.25f, 6.f}})));
+    // Of the mean of y^2: the gradient of y is y / 2.
+    y.square().mean().backward();
+    optimizer.step();
+    const auto parameters = module->named_parameters();
+    CHECK(parameters["weight"].allclose(
+        torch::tensor({{-3.375f, 1 - 5.0625f, 2 - 6.75f}, {3 - 9.f, 4 - 12.75f, 5 - 16.5f}}) / 8));
+    CHECK(parameters["bias"].allclose(torch::tensor({0.5f - 1.6875f / 8, -0.25f - 3.75f / 8})));
+  }
+}
+
 }  // namespace model_load_exported_test

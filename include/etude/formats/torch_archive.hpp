@@ -37,7 +37,8 @@ class TorchArchive {
   /// stated sizes, and their total is in proportion to the size of the file.
   TorchStateDict state_dict(std::string_view key = {}) const;
 
-  /// The same for all its dicts, with names from the root: "model.weight", "optimizer.state.0.exp_avg".
+  /// The same for all its dicts, with names from the root: "model.weight", "optimizer.state.0.exp_avg". Those
+  /// of an empty dict are none.
   TorchStateDict all_tensors() const;
 
   /// The size in bytes of a tensor's storage.

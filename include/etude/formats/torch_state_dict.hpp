@@ -62,7 +62,7 @@ class TorchStateDictReader {
     return read(key.empty() ? only_dict_of_tensors() : find(key), key);
   }
 
-  TorchStateDict read_all() { return read(document_.root, {}); }
+  TorchStateDict read_all() { return read(document_.root, {}, /*may_be_empty=*/true); }
 
  private:
   using Id = pickle::Id;
@@ -71,7 +71,7 @@ class TorchStateDictReader {
     Id value;
   };
 
-  TorchStateDict read(Id root, std::string_view key);
+  TorchStateDict read(Id root, std::string_view key, bool may_be_empty = false);
 
   template <class... Args>
   CheckpointError fault(fmt::format_string<Args...> text, Args&&... args) const {
