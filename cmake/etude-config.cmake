@@ -2,7 +2,7 @@
 # options are ON. `core`, `pages` and `study` need no LibTorch.
 cmake_policy(VERSION 3.25)
 set(etude_trackers tensorboard wandb comet mlflow azureml codecarbon)
-set(etude_components core pages study etude parallel search report exported testing pch csv png torch_file trackers ${etude_trackers})
+set(etude_components core pages study tensors etude parallel search report exported testing pch csv png torch_file trackers ${etude_trackers})
 foreach(etude_component IN LISTS etude_FIND_COMPONENTS)
   if(NOT etude_component IN_LIST etude_components)
     list(JOIN etude_components ", " etude_components)
@@ -54,6 +54,7 @@ include(${CMAKE_CURRENT_LIST_DIR}/etude-integrations.cmake)
 
 set(etude_needs_of_csv "libcsv (Debian: libcsv-dev)")
 set(etude_needs_of_png "libpng (Debian: libpng-dev)")
+set(etude_needs_of_exported "libzip (Debian: libzip-dev)")
 set(etude_needs_of_torch_file "libzip (Debian: libzip-dev)")
 set(etude_faults "")
 foreach(etude_component IN LISTS etude_components)

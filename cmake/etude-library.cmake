@@ -64,18 +64,26 @@ if(NOT TARGET torch OR TARGET etude::etude)
   return()
 endif()
 
+# Tensors, modules and their weights in files: what a program needs that runs or trains a module without a trainer.
+etude_sources(etude_tensors "data/(batch|division|tensors|tensors_of)" "formats/(mapped_tensor|safetensors|safetensors_header)"
+              "libtorch/(autocast|foreach|torch_error)" "model/(equal|forward|model|modules)" "checkpoint/(load_weights|model_files)" base/fmt)
+etude_add_library(etude_tensors ${etude_tensors})
+target_link_libraries(etude_tensors PUBLIC etude::core torch)
+# Most of a file's time goes to LibTorch's templates, which the compiler instantiates anew in each: less so with the headers that use
+# them. torch.h itself would slow all down.
+target_precompile_headers(etude_tensors PRIVATE <torch/types.h> <etude/loop/core.hpp>)
+
 # What a training needs.
 set(etude_kernels "optim/(adafactor|adagrad|adam|adamw_8bit|bfloat16|block_quantization|clipping|flat_optimizer|lion|rmsprop|sgd)")
 set(etude_pictures "(formats/png|metrics/sample_file|callbacks/samples_to_folder)")
 set(etude_processes "parallel/(distributed_data_parallel|gloo|join_processes|nccl|rendezvous|shared_memory|shared_segment)")
 etude_sources(etude_files "(libtorch|data|metrics|precision|checkpoint|loop|callbacks|model|optim|parallel)/.*" any_trainer run trainer trainer_options
-              "formats/(idx|idx_header|mapped_tensor|npy|npy_header|safetensors|safetensors_header|stored_tensors|token_windows|wav)" "tune/(batch_size_finder|learning_rate_finder|memory_estimate)" base/fmt)
+              "formats/(idx|idx_header|mapped_tensor|npy|npy_header|safetensors|safetensors_header|stored_tensors|token_windows|wav)" "tune/(batch_size_finder|learning_rate_finder|memory_estimate)")
 list(FILTER etude_files EXCLUDE REGEX "/(${etude_processes}|${etude_kernels}|${etude_pictures}|model/(exported_[a-z_]+|load_exported)|checkpoint/torch_to_safetensors|callbacks/report)\\.cpp$")
+list(REMOVE_ITEM etude_files ${etude_tensors})
 etude_add_library(etude ${etude_files})
-target_link_libraries(etude PUBLIC etude::core torch)
-# Most of a file's time goes to LibTorch's templates, which the compiler instantiates anew in each: less so with the headers that use
-# them. torch.h itself would slow all down.
-target_precompile_headers(etude PRIVATE <torch/types.h> <etude/loop/core.hpp>)
+target_link_libraries(etude PUBLIC etude::tensors)
+target_precompile_headers(etude REUSE_FROM etude_tensors)
 
 # The code that runs for each element of a tensor.
 etude_sources(etude_files ${etude_kernels})
@@ -83,27 +91,27 @@ etude_add_library(etude_kernels ${etude_files})
 target_link_libraries(etude_kernels PRIVATE etude)
 # g++ compiles with the optimisation level of the precompiled header, which is -O2 in a Release build.
 if(CMAKE_BUILD_TYPE STREQUAL "Debug")
-  target_precompile_headers(etude_kernels REUSE_FROM etude)
+  target_precompile_headers(etude_kernels REUSE_FROM etude_tensors)
 endif()
 target_link_libraries(etude PRIVATE etude_kernels)
 
 etude_sources(etude_files ${etude_processes})
 etude_add_library(etude_parallel ${etude_files})
 target_link_libraries(etude_parallel PUBLIC etude::etude PRIVATE etude::gloo)
-target_precompile_headers(etude_parallel REUSE_FROM etude)
+target_precompile_headers(etude_parallel REUSE_FROM etude_tensors)
 target_compile_definitions(etude_parallel PUBLIC ETUDE_PARALLEL)
 
-# PyTorch's files, and models that Python exported.
+# PyTorch's files, and models that Python exported, which run without a trainer.
 if(TARGET etude::zip)
   etude_sources(etude_files "formats/(pickle|torch_|zip_).*" checkpoint/torch_to_safetensors)
   etude_add_library(etude_torch_file ${etude_files})
-  target_link_libraries(etude_torch_file PUBLIC etude::etude etude::zip)
-  target_precompile_headers(etude_torch_file REUSE_FROM etude)
+  target_link_libraries(etude_torch_file PUBLIC etude::tensors etude::zip)
+  target_precompile_headers(etude_torch_file REUSE_FROM etude_tensors)
   target_compile_definitions(etude_torch_file PUBLIC ETUDE_TORCH_FILE)
   etude_sources(etude_files "model/(exported_.*|load_exported)" "formats/(exported_json|pt2_archive)")
   etude_add_library(etude_exported ${etude_files})
   target_link_libraries(etude_exported PUBLIC etude::torch_file)
-  target_precompile_headers(etude_exported REUSE_FROM etude)
+  target_precompile_headers(etude_exported REUSE_FROM etude_tensors)
   target_compile_definitions(etude_exported PUBLIC ETUDE_EXPORTED)
 endif()
 
@@ -111,7 +119,7 @@ if(TARGET etude::libcsv)
   etude_sources(etude_files formats/csv)
   etude_add_library(etude_csv ${etude_files})
   target_link_libraries(etude_csv PUBLIC etude::etude etude::libcsv)
-  target_precompile_headers(etude_csv REUSE_FROM etude)
+  target_precompile_headers(etude_csv REUSE_FROM etude_tensors)
   target_compile_definitions(etude_csv PUBLIC ETUDE_CSV)
 endif()
 
@@ -119,26 +127,26 @@ if(TARGET PNG::PNG)
   etude_sources(etude_files ${etude_pictures})
   etude_add_library(etude_png ${etude_files})
   target_link_libraries(etude_png PUBLIC etude::etude PNG::PNG)
-  target_precompile_headers(etude_png REUSE_FROM etude)
+  target_precompile_headers(etude_png REUSE_FROM etude_tensors)
   target_compile_definitions(etude_png PUBLIC ETUDE_PICTURES)
 endif()
 
 etude_sources(etude_files "tune/(hyperparameter_search|search_.*)")
 etude_add_library(etude_search ${etude_files})
 target_link_libraries(etude_search PUBLIC etude::etude etude::study)
-target_precompile_headers(etude_search REUSE_FROM etude)
+target_precompile_headers(etude_search REUSE_FROM etude_tensors)
 target_compile_definitions(etude_search PUBLIC ETUDE_SEARCH)
 
 etude_sources(etude_files callbacks/report)
 etude_add_library(etude_report ${etude_files})
 target_link_libraries(etude_report PUBLIC etude::etude etude::pages)
-target_precompile_headers(etude_report REUSE_FROM etude)
+target_precompile_headers(etude_report REUSE_FROM etude_tensors)
 target_compile_definitions(etude_report PUBLIC ETUDE_REPORT)
 
 etude_sources(etude_files "testing/.*")
 etude_add_library(etude_testing ${etude_files})
 target_link_libraries(etude_testing PUBLIC etude::parallel)
-target_precompile_headers(etude_testing REUSE_FROM etude)
+target_precompile_headers(etude_testing REUSE_FROM etude_tensors)
 
 # Precompiles LibTorch and Etude, once for each target that links it (or once for several, with REUSE_FROM).
 add_library(etude_pch INTERFACE)
