@@ -70,15 +70,15 @@ const ZipArchive::Entry& Pt2Archive::entry_of(const std::string& record) const {
                : throw CheckpointError(fmt::format("{}: it has no {}", name(), detail::in_quotes(record)));
 }
 
-Pt2Archive::NamedTensors Pt2Archive::tensors(const std::string& kind, const std::string& model) const {
+Pt2Archive::NamedTensors Pt2Archive::tensors(const std::string& kind, const std::string& model,
+                                             Storages& storages) const {
   const auto folder = fmt::format("data/{}/", kind);
-  const auto config = fmt::format("{}{}_{}_config.json", folder, model, kind);
+  const auto config = config_of(kind, model);
   if (!zip_.find(prefix_ + config)) return pickled_tensors(fmt::format("{}{}.pt", folder, model));
   const auto where = fmt::format("{}: {}", name(), config);
   const auto json = detail::exported_json(text(config), where);
   const auto& entries = detail::exported_member(json, "config", where);
   if (!entries.is_object()) throw CheckpointError(where + ": config isn't an object");
-  std::map<std::string, torch::Tensor> storages;
   std::set<std::string> bools;  // storages already validated
   // Expanded tensors can be much larger than the file; beyond this limit the file is an attack.
   const auto most = (std::uint64_t{1} << 26) + 64 * zip_.file_size();
@@ -98,7 +98,7 @@ Pt2Archive::NamedTensors Pt2Archive::tensors(const std::string& kind, const std:
     const auto offset = integer(detail::exported_member(meta, "storage_offset", what), what);
     const auto dtype = detail::exported_dtype(detail::exported_member(meta, "dtype", what), what);
     const auto& path = detail::exported_text(detail::exported_member(payload, "path_name", what), what);
-    auto& bytes = storages[path];
+    auto& bytes = storages[folder + path];
     if (!bytes.defined()) bytes = storage_of(folder + path, what);
     check_extent(sizes, strides, offset, c10::elementSize(dtype), bytes.nbytes(), what);
     auto& same = seen[{path, sizes, strides, offset, dtype}];
@@ -115,6 +115,33 @@ Pt2Archive::NamedTensors Pt2Archive::tensors(const std::string& kind, const std:
     result.emplace(tensor, same);
   }
   return result;
+}
+
+void Pt2Archive::save(const std::filesystem::path& path,
+                      const std::function<const torch::Tensor*(const std::string&, const std::string&,
+                                                               const std::string&)>& value) const {
+  const torch::NoGradGuard no_grad;
+  Storages storages;
+  for (const auto& model : models())
+    for (const std::string kind : {"weights", "constants"}) {
+      if (!zip_.find(prefix_ + config_of(kind, model))) {
+        if (zip_.find(fmt::format("{}data/{}/{}.pt", prefix_, kind, model)))
+          throw CheckpointError(name() +
+                                ": its tensors are pickled, as torch 2.8 wrote them: to save it with other "
+                                "weights, export it with torch 2.9 or later");
+        continue;
+      }
+      for (auto& [name, tensor] : tensors(kind, model, storages)) {
+        const auto* now = value(kind, model, name);
+        // What is expanded can't be written to, but is seldom changed.
+        if (now && !tensor.equal(now->to(tensor.options()))) tensor.copy_(*now);
+      }
+    }
+  std::map<std::string, std::string_view> replaced;
+  for (const auto& [record, bytes] : storages)
+    replaced.emplace(prefix_ + record,
+                     std::string_view(static_cast<const char*>(bytes.data_ptr()), bytes.nbytes()));
+  zip_.save(path, replaced);
 }
 
 torch::Tensor Pt2Archive::storage_of(const std::string& record, const std::string& what) const {

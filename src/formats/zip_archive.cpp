@@ -62,6 +62,36 @@ std::string ZipArchive::read(const Entry& entry) const {
   return bytes;
 }
 
+void ZipArchive::save(const std::filesystem::path& path,
+                      const std::map<std::string, std::string_view>& replaced) const {
+  const auto unwritten = [&](const std::string& what) {
+    return CheckpointError(fmt::format("{}: can't be written: {}", path.string(), what));
+  };
+  ErrorCode code;
+  int error = 0;
+  std::unique_ptr<zip_t, Discard> copy(zip_open(path.c_str(), ZIP_CREATE | ZIP_TRUNCATE, &error));
+  if (!copy) {
+    zip_error_init_with_code(&code.error, error);
+    throw unwritten(zip_error_strerror(&code.error));
+  }
+  std::map<std::uint64_t, std::string> in_order;
+  for (const auto& [name, entry] : entries_) in_order.emplace(entry.index, name);
+  for (const auto& [index, name] : in_order) {
+    const auto found = replaced.find(name);
+    auto* source = found == replaced.end()
+                       ? zip_source_zip(copy.get(), archive_.get(), index, 0, 0, -1)
+                       : zip_source_buffer(copy.get(), found->second.data(), found->second.size(), 0);
+    const auto place = source ? zip_file_add(copy.get(), name.c_str(), source, ZIP_FL_ENC_UTF_8) : -1;
+    if (place < 0) {
+      if (source) zip_source_free(source);
+      throw unwritten(zip_strerror(copy.get()));
+    }
+    zip_set_file_compression(copy.get(), static_cast<std::uint64_t>(place), ZIP_CM_STORE, 0);
+  }
+  if (zip_close(copy.get()) != 0) throw unwritten(zip_strerror(copy.get()));
+  static_cast<void>(copy.release());
+}
+
 std::string ZipArchive::entry_fault(const Entry& entry, std::string_view what) const {
   const char* name = zip_get_name(archive_.get(), entry.index, ZIP_FL_ENC_RAW);
   return fmt::format("entry {}: {}", detail::in_quotes(name ? name : ""), what);

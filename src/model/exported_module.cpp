@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <filesystem>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,6 +18,7 @@
 #include <vector>
 
 #include "etude/base/error.hpp"
+#include "etude/formats/pt2_archive.hpp"
 #include "etude/io/entry_name.hpp"
 #include "etude/libtorch/torch_error.hpp"
 #include "etude/model/exported_program.hpp"
@@ -65,6 +68,7 @@ ExportedModuleImpl::ExportedModuleImpl(Content content)
       file_(std::move(content.name)),
       files_(std::move(content.files)),
       loss_items_(content.loss_items),
+      archive_(std::move(content.archive)),
       tensors_(std::move(content.tensors)) {
   register_state(content.training);
   if (content.evaluation) register_state(*content.evaluation);
@@ -228,6 +232,60 @@ Tensors ExportedModuleImpl::forward(const Tensors& inputs) {
         fmt::format("{} can't compute any output: the batch has no {}", name(), fmt::join(missing, ", ")));
   }
   return {std::move(outputs), std::move(names)};
+}
+
+void ExportedModuleImpl::save_exported(const std::filesystem::path& path) const {
+  if (!archive_) throw CheckpointError(fmt::format("{}: it wasn't loaded from a file", file_));
+  static std::mutex reading;  // clones share the open file
+  const std::lock_guard lock(reading);
+  archive_->save(path,
+                 [&](const std::string& kind, const std::string& model,
+                     const std::string& name) -> const torch::Tensor* {
+                   const auto& program =
+                       evaluation_ && model == "eval" ? evaluation_->program : training_.program;
+                   const auto find = [&](const auto& tensors) {
+                     const auto found = tensors.find(name);
+                     return found == tensors.end() ? nullptr : &found->second;
+                   };
+                   const auto* constant = kind == "constants" ? find(program.constants) : nullptr;
+                   return constant ? constant : find(tensors_);
+                 });
+}
+
+std::shared_ptr<torch::nn::Module> ExportedModuleImpl::clone(
+    const libtorch::Optional<torch::Device>& device) const {
+  std::map<c10::TensorImpl*, torch::Tensor> copies;  // tied tensors stay tied
+  const auto copy_all = [&](std::map<std::string, torch::Tensor>& tensors) {
+    for (auto& [name, tensor] : tensors) {
+      auto& copied = copies[tensor.unsafeGetTensorImpl()];
+      if (!copied.defined()) copied = tensor.detach().clone();
+      tensor = copied;
+    }
+  };
+  Content content{.name = file_,
+                  .training = training_.program,
+                  .evaluation = nullptr,
+                  .tensors = tensors_,
+                  .files = files_,
+                  .loss_items = loss_items_,
+                  .archive = archive_};
+  copy_all(content.tensors);
+  copy_all(content.training.constants);
+  if (evaluation_) {
+    content.evaluation = std::make_shared<detail::ExportedProgram>(evaluation_->program);
+    copy_all(content.evaluation->constants);
+  }
+  auto result = std::make_shared<ExportedModuleImpl>(std::move(content));
+  if (device)
+    result->to(*device);
+  else if (!tensors_.empty())
+    result->to(tensors_.begin()->second.device());
+  const auto given = named_parameters();
+  for (auto& item : result->named_parameters())
+    item.value().requires_grad_(given[item.key()].requires_grad());
+  const auto from = modules(), to = result->modules();
+  for (std::size_t i = 0; i < from.size(); ++i) to[i]->train(from[i]->is_training());
+  return result;
 }
 
 void ExportedModuleImpl::convert(std::optional<torch::Device> device, std::optional<torch::Dtype> dtype,

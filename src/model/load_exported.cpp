@@ -40,7 +40,8 @@ LossItems take_loss_items(ModelFiles& files, std::string_view archive) {
 namespace etude::inline v0 {
 
 ExportedModule load_exported(const std::filesystem::path& path) {
-  const Pt2Archive archive(path);
+  const auto opened = std::make_shared<const Pt2Archive>(path);
+  const auto& archive = *opened;
   const auto models = archive.models();
   const auto find = [&](std::initializer_list<std::string_view> names) {
     return std::ranges::find_if(models,
@@ -55,7 +56,8 @@ ExportedModule load_exported(const std::filesystem::path& path) {
                                       .training = {},
                                       .evaluation = nullptr,
                                       .tensors = archive.weights(*training),
-                                      .files = archive.extra_files()};
+                                      .files = archive.extra_files(),
+                                      .archive = opened};
   content.loss_items = detail::take_loss_items(content.files, archive.name());
   content.training = detail::load_program(archive, *training, content.tensors);
   if (evaluation != models.end())

@@ -7,6 +7,7 @@
 
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common/exported_model.hpp"
@@ -492,6 +493,98 @@ TEST_CASE("a graph's own constant takes another dtype with the model") {
   module->to(torch::kDouble);
   module->eval();
   CHECK((module->forward(numbers({1})).single().scalar_type() == torch::kDouble));
+}
+
+TEST_CASE("the holder is called with tensors by place, or by name") {
+  auto module = scale();
+  const auto a = numbers({1, 2}), b = numbers({2, 2});
+  CHECK(module(a, b).at("loss").item<float>() == 2);
+  CHECK(module({{"labels", b}, {"inputs", a}}).at("loss").item<float>() == 2);
+  const torch::Tensor logits = module(a);
+  CHECK(logits.equal(numbers({2, 4})));
+  CHECK(module->forward({a, b})[1].equal(logits));
+}
+
+// y = x w^2, where w is one parameter.
+etude::ExportedModule square() {
+  auto model = scale_model();
+  model.inputs.pop_back();
+  model.nodes = {x::call("aten.mul.Tensor",
+                         {{"self", x::tensor("p_scale.weight")}, {"other", x::tensor("p_scale.weight")}},
+                         {x::tensor("square")}),
+                 x::call("aten.mul.Tensor", {{"self", x::tensor("inputs")}, {"other", x::tensor("square")}},
+                         {x::tensor("y")})};
+  model.outputs = {{"y", "y"}};
+  return x::module_of(model, {{"scale.weight", numbers({3})}});
+}
+
+TEST_CASE("autograd goes through a model twice, and hooks of its parameters are called") {
+  auto module = square();
+  const auto w = module->parameters()[0];
+  const auto in = numbers({5}).requires_grad_();
+  const torch::Tensor y = module(in);
+  const auto first = torch::autograd::grad({y}, {w, in}, {}, {}, /*create_graph=*/true);
+  CHECK(first[0].item<float>() == 30);  // 2 x w
+  CHECK(first[1].item<float>() == 9);   // w^2
+  const auto second = torch::autograd::grad({first[0]}, {w, in});
+  CHECK(second[0].item<float>() == 10);  // 2 x
+  CHECK(second[1].item<float>() == 6);   // 2 w
+  w.register_hook([](const torch::Tensor& gradient) { return gradient / 2; });
+  module(in.detach()).single().backward();
+  CHECK(w.grad().item<float>() == 15);
+  w.requires_grad_(false);
+  CHECK_FALSE(module(in.detach()).single().requires_grad());
+}
+
+TEST_CASE("a clone has weights of its own, and the modes, ties and frozen parts") {
+  auto training = scale_model(), evaluation = scale_model();
+  training.inputs.insert(training.inputs.begin(),
+                         {x::parameter("tied"), x::buffer("b.mean"), x::constant("c")});
+  evaluation.nodes[0] =
+      x::call("aten.add.Tensor", {{"self", x::tensor("inputs")}, {"other", x::tensor("p_scale.weight")}},
+              {x::tensor("logits")});
+  const auto weight = numbers({2});
+  auto module = x::module_of(training, {{"scale.weight", weight}, {"tied", weight}, {"b.mean", numbers({1})}},
+                             {{"c", numbers({1})}}, &evaluation);
+  module->to(torch::kDouble);
+  module->named_parameters()["tied"].requires_grad_(false);
+  module->named_modules()["b"]->eval();
+  const auto copy = std::dynamic_pointer_cast<etude::ExportedModuleImpl>(module->clone());
+  REQUIRE(copy);
+  CHECK(copy->name() == module->name());
+  CHECK(copy->is_training());
+  CHECK_FALSE(copy->named_modules()["b"]->is_training());
+  const auto parameters = copy->named_parameters();
+  CHECK(parameters.keys() == module->named_parameters().keys());
+  CHECK(copy->named_buffers().keys() == module->named_buffers().keys());
+  CHECK(parameters["tied"].is_same(parameters["scale.weight"]));
+  CHECK_FALSE(parameters["tied"].requires_grad());
+  CHECK((parameters["tied"].scalar_type() == torch::kDouble));
+  const torch::NoGradGuard no_grad;
+  parameters["tied"].fill_(7);
+  CHECK(copy->forward(numbers({5})).at("logits").item<float>() == 35);
+  CHECK(module->forward(numbers({5})).at("logits").item<float>() == 10);
+  copy->eval();
+  CHECK(copy->forward(numbers({5})).at("logits").item<float>() == 12);
+  CHECK(module->clone(torch::Device(torch::kCPU))->parameters()[0].is_cpu());
+}
+
+TEST_CASE("several threads run one model, with batches of their own sizes") {
+  auto module = scale();
+  module->eval();
+  std::vector<int> right(4);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      const torch::NoGradGuard no_grad;  // of this thread
+      for (int i = 0; i < 100; ++i) {
+        const auto in = torch::full({1 + (i + t) % 3}, static_cast<float>(t));
+        const auto out = i % 2 ? module(in).single() : module(in, in).at("logits");
+        right[static_cast<std::size_t>(t)] += out.equal(2 * in);
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  CHECK(right == std::vector<int>(4, 100));
 }
 
 struct AroundImpl : torch::nn::Module {

@@ -159,7 +159,7 @@ TEST_CASE("plain torch.export.save of every torch opens, computes and trains") {
                                        ("linear_by_torch_" + version + ".pt2"));
     const auto x = torch::arange(6).to(torch::kFloat).reshape({2, 3});
     torch::optim::SGD optimizer(module->parameters(), torch::optim::SGDOptions(0.125));
-    const torch::Tensor y = module->forward(x);
+    const torch::Tensor y = module(x);
     CHECK(y.equal(torch::tensor({{1.125f, 1.5f}, {2.25f, 6.f}})));
     // Of the mean of y^2: the gradient of y is y / 2.
     y.square().mean().backward();
@@ -169,6 +169,43 @@ TEST_CASE("plain torch.export.save of every torch opens, computes and trains") {
         torch::tensor({{-3.375f, 1 - 5.0625f, 2 - 6.75f}, {3 - 9.f, 4 - 12.75f, 5 - 16.5f}}) / 8));
     CHECK(parameters["bias"].allclose(torch::tensor({0.5f - 1.6875f / 8, -0.25f - 3.75f / 8})));
   }
+}
+
+TEST_CASE("a trained model is saved as a file of the same kind") {
+  Loaded loaded;
+  auto module = loaded.load(file({{"train", model("aten.mul.Tensor")}, {"eval", model("aten.sub.Tensor")}}));
+  module->to(torch::kDouble);
+  const torch::NoGradGuard no_grad;
+  module->parameters()[0].fill_(3);
+  const auto path = loaded.folder / "trained.pt2";
+  toy::write_text(path, "something else");
+  module->save_exported(path);
+  auto again = etude::load_exported(path);
+  CHECK((again->parameters()[0].scalar_type() == torch::kFloat));
+  CHECK(at_five(again) == 25);  // 5 * 3 + 10
+  again->eval();
+  CHECK(at_five(again) == 12);
+  CHECK(again->files() == etude::ModelFiles{{"config.json", "{}"}});
+  const etude::ZipArchive before(loaded.folder / "m.pt2"), after(path);
+  CHECK(before.entries().size() == after.entries().size());
+  for (const auto& [name, entry] : before.entries()) {
+    CAPTURE(name);
+    REQUIRE(after.find(name));
+    CHECK(after.find(name)->size == after.find(name)->compressed_size);
+    CHECK((after.read(*after.find(name)) == before.read(entry)) == (name != "m/data/weights/weight_0"));
+  }
+  // A clone knows the file too, and the file itself may be replaced by it.
+  const auto copy = std::dynamic_pointer_cast<etude::ExportedModuleImpl>(again->clone());
+  copy->parameters()[0].fill_(4);
+  copy->save_exported(path);
+  CHECK(at_five(etude::load_exported(path)) == 30);
+
+  CHECK(contains(fault_of([&] { module->save_exported(loaded.folder / "none/m.pt2"); }),
+                 "none/m.pt2: can't be written: "));
+  auto pickled =
+      etude::load_exported(std::filesystem::path(__FILE__).parent_path() / "linear_by_torch_2_8.pt2");
+  CHECK(contains(fault_of([&] { pickled->save_exported(path); }),
+                 "linear_by_torch_2_8.pt2: its tensors are pickled, as torch 2.8 wrote them"));
 }
 
 }  // namespace model_load_exported_test

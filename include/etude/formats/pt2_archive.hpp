@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -53,6 +54,13 @@ class Pt2Archive {
   /// Its constants, and the buffers that aren't part of a state dict.
   NamedTensors constants(const std::string& model) const { return tensors("constants", model); }
 
+  /// Writes a copy in which tensors have other values: `value(kind, model, name)` of kind "weights" or
+  /// "constants", or null to keep one. They take the dtypes of this file. Throws CheckpointError for a file
+  /// of torch 2.8, whose tensors are pickled, and if the copy can't be written.
+  void save(const std::filesystem::path& path,
+            const std::function<const torch::Tensor*(const std::string& kind, const std::string& model,
+                                                     const std::string& name)>& value) const;
+
   /// The text files that were saved beside the graph (`extra_files` of torch.export.save), by name.
   std::map<std::string, std::string> extra_files() const;
 
@@ -73,7 +81,20 @@ class Pt2Archive {
 
   std::string text(const std::string& record) const { return read_stored(record, entry_of(record)); }
 
-  NamedTensors tensors(const std::string& kind, const std::string& model) const;
+  NamedTensors tensors(const std::string& kind, const std::string& model) const {
+    Storages storages;
+    return tensors(kind, model, storages);
+  }
+
+  /// The bytes of tensors, by record.
+  using Storages = std::map<std::string, torch::Tensor>;
+
+  /// Adds to `storages`, or takes from there.
+  NamedTensors tensors(const std::string& kind, const std::string& model, Storages& storages) const;
+
+  static std::string config_of(const std::string& kind, const std::string& model) {
+    return fmt::format("data/{0}/{1}_{0}_config.json", kind, model);
+  }
 
   torch::Tensor storage_of(const std::string& record, const std::string& what) const;
 

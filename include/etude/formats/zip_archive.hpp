@@ -47,6 +47,11 @@ class ZipArchive {
 
   std::string read(const Entry& entry) const;
 
+  /// Writes its entries to a file, uncompressed and in their order; those of the names in `replaced` get
+  /// these bytes. The file replaces one of its name when it is whole. Throws CheckpointError if it can't be
+  /// written.
+  void save(const std::filesystem::path& path, const std::map<std::string, std::string_view>& replaced) const;
+
  private:
   struct ErrorCode {
     zip_error_t error;

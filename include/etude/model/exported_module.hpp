@@ -8,6 +8,8 @@
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
+#include <concepts>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,13 +19,18 @@
 #include <vector>
 
 #include "etude/data/tensors.hpp"
+#include "etude/libtorch/optional.hpp"
 #include "etude/model/exported_program.hpp"
 #include "etude/model/model.hpp"
 
 namespace etude::inline v0 {
 
-/// A model that Python's torch.export wrote; `load_exported` reads it from a file. Parameters and buffers
-/// have the names that they have in Python; a tied parameter is one tensor with several names.
+class Pt2Archive;
+
+/// A model that Python's torch.export wrote, which runs and trains without Python as any torch::nn::Module;
+/// `load_exported` reads it from a file. Parameters and buffers have the names that they have in Python; a
+/// tied parameter is one tensor with several names. Several threads may call `forward` at the same time, as
+/// long as none changes the module.
 class ExportedModuleImpl : public torch::nn::Module {
  public:
   /// The content of a file.
@@ -36,6 +43,7 @@ class ExportedModuleImpl : public torch::nn::Module {
     /// Text files that belong to the model, such as config.json, by name.
     ModelFiles files;
     LossItems loss_items = LossItems::unknown;
+    std::shared_ptr<const Pt2Archive> archive = nullptr;  ///< for `save_exported`
   };
 
   /// Throws CheckpointError if a tensor is missing or its name can't be registered.
@@ -56,6 +64,16 @@ class ExportedModuleImpl : public torch::nn::Module {
 
   /// The labels that its own loss is a mean over, if `tools/export.py` found them.
   LossItems loss_items() const { return loss_items_; }
+
+  /// Writes a `.pt2` file with the graphs of the one that it was loaded from and the weights of now, in the
+  /// dtypes of that file, for Python's torch.export.load and `load_exported`. A file of that name is replaced
+  /// when the new one is whole. Throws CheckpointError for a file of torch 2.8, whose tensors are pickled,
+  /// and if the file can't be written.
+  void save_exported(const std::filesystem::path& path) const;
+
+  /// A copy with weights of its own, without gradients, on its device or the given one.
+  std::shared_ptr<torch::nn::Module> clone(
+      const libtorch::Optional<torch::Device>& device = {}) const override;
 
   /// As in Python, only floating-point tensors take another dtype; constants of the graph too.
   void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override;
@@ -84,6 +102,7 @@ class ExportedModuleImpl : public torch::nn::Module {
   std::string file_;
   ModelFiles files_;
   LossItems loss_items_;
+  std::shared_ptr<const Pt2Archive> archive_;
   std::map<std::string, torch::Tensor> tensors_;  // parameters and buffers
   std::vector<torch::Tensor> constants_;          // tensors that aren't registered
   Bound training_;
@@ -91,6 +110,20 @@ class ExportedModuleImpl : public torch::nn::Module {
   std::mutex mutex_;
 };
 
-TORCH_MODULE(ExportedModule);
+/// The holder of an ExportedModuleImpl, as TORCH_MODULE makes it, which is called with tensors in their
+/// places, `model(ids, mask)`, or by their names, `model({{"input_ids", ids}, {"attention_mask", mask}})`.
+/// The result is a torch::Tensor where the model has one output, or has them by name or position.
+class ExportedModule : public torch::nn::ModuleHolder<ExportedModuleImpl> {
+ public:
+  using torch::nn::ModuleHolder<ExportedModuleImpl>::ModuleHolder;
+  using Impl = ExportedModuleImpl;
+
+  /// See ExportedModuleImpl::forward.
+  Tensors operator()(const Tensors& inputs) { return get()->forward(inputs); }
+  template <std::same_as<torch::Tensor>... Rest>
+  Tensors operator()(const torch::Tensor& first, const torch::Tensor& second, const Rest&... rest) {
+    return get()->forward(Tensors(first, second, rest...));
+  }
+};
 
 }  // namespace etude::inline v0
