@@ -234,6 +234,13 @@ Tensors ExportedModuleImpl::forward(const Tensors& inputs) {
   return {std::move(outputs), std::move(names)};
 }
 
+std::vector<torch::Tensor> ExportedModuleImpl::norm_parameters() const {
+  std::vector<torch::Tensor> result;
+  for (const auto& state : training_.program.states)
+    if (state.normalizes) result.push_back(tensor_of(training_.program, state));
+  return result;
+}
+
 void ExportedModuleImpl::save_exported(const std::filesystem::path& path) const {
   if (!archive_) throw CheckpointError(fmt::format("{}: it wasn't loaded from a file", file_));
   static std::mutex reading;  // clones share the open file

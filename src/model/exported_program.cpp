@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -139,6 +140,7 @@ class ProgramReader {
     }
     if (!are_named) program_.output_names.clear();
     if (program_.outputs.empty()) throw exported_fault(where_, "the model has no output");
+    find_norms();
     read_conditions();
     return std::move(program_);
   }
@@ -259,6 +261,18 @@ class ProgramReader {
     if (!least.is_null() && exported_integer(least, where) > 2) limits.first = exported_integer(least, where);
     if (!most.is_null()) limits.second = exported_integer(most, where);
     return limits;
+  }
+
+  void find_norms() {
+    std::set<ExportedGraph::Slot> found;
+    for (const auto& node : program_.graph.nodes) {
+      if (!node.operation || node.operation->schema().name().find("norm") == std::string::npos) continue;
+      const auto& formal = node.operation->schema().arguments();
+      for (std::size_t i = 0; i < formal.size(); ++i)
+        if ((formal[i].name() == "weight" || formal[i].name() == "bias") && !node.arguments[i].uses.empty())
+          found.insert(node.arguments[i].uses[0].slot);
+    }
+    for (auto& state : program_.states) state.normalizes = found.contains(program_.graph.inputs[state.index]);
   }
 
   /// The conditions that aren't part of a single input's sizes.

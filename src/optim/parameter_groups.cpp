@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "etude/base/lower_case.hpp"
+#include "etude/model/norm_parameters.hpp"
 
 namespace etude::inline v0 {
 namespace detail {
@@ -73,6 +74,8 @@ std::vector<ParameterGroup> parameter_groups(const NamedTensors& parameters, dou
 std::vector<ParameterGroup> parameter_groups(const torch::nn::Module& module, double weight_decay) {
   std::unordered_set<const void*> spared;
   const auto spare_norm = [&](const torch::nn::Module& part) {
+    if (const auto* knows = dynamic_cast<const HasNormParameters*>(&part))
+      for (const auto& tensor : knows->norm_parameters()) spared.insert(tensor.unsafeGetTensorImpl());
     if (!detail::names_norm(part.name())) return;
     for (const auto& tensor : part.parameters(/*recurse=*/false)) spared.insert(tensor.unsafeGetTensorImpl());
   };

@@ -16,6 +16,7 @@
 #include "common/toy.hpp"
 #include "etude/formats/safetensors.hpp"
 #include "etude/model/model.hpp"
+#include "etude/optim/parameter_groups.hpp"
 
 namespace model_exported_module_test {
 
@@ -585,6 +586,33 @@ TEST_CASE("several threads run one model, with batches of their own sizes") {
     });
   for (auto& thread : threads) thread.join();
   CHECK(right == std::vector<int>(4, 100));
+}
+
+TEST_CASE("weight decay spares what a graph normalizes with, whatever its name and class") {
+  auto model = batch_norm(true);
+  model.inputs.insert(model.inputs.begin(),
+                      {x::parameter("act.0.weight"), x::parameter("act.0.shift"), x::parameter("scale")});
+  model.inputs.back().sizes = {"s0", "1"};
+  auto& node = model.nodes[0];
+  for (const auto& [argument, name] :
+       {std::pair("weight", "p_act.0.weight"), std::pair("bias", "p_act.0.shift")}) {
+    const auto none = fmt::format(R"({{"name": "{}", "arg": {})", argument, x::none);
+    const auto at = node.find(none);
+    REQUIRE(at != node.npos);
+    node.replace(at, none.size(), fmt::format(R"({{"name": "{}", "arg": {})", argument, x::tensor(name)));
+  }
+  model.nodes.push_back(x::call(
+      "aten.mul.Tensor", {{"self", x::tensor("y")}, {"other", x::tensor("p_scale")}}, {x::tensor("z")}));
+  model.outputs = {{"z", "z"}};
+  auto module = x::module_of(model, {{"act.0.weight", numbers({1})},
+                                     {"act.0.shift", numbers({0})},
+                                     {"scale", numbers({1})},
+                                     {"mean", numbers({0})},
+                                     {"var", numbers({1})}});
+  const auto groups = etude::parameter_groups(*module, 0.1);
+  REQUIRE(groups[0].parameters.size() == 1);
+  CHECK(groups[0].parameters[0].first == "scale");
+  CHECK(groups[1].parameters.size() == 2);
 }
 
 struct AroundImpl : torch::nn::Module {

@@ -22,6 +22,7 @@
 #include "etude/libtorch/optional.hpp"
 #include "etude/model/exported_program.hpp"
 #include "etude/model/model.hpp"
+#include "etude/model/norm_parameters.hpp"
 
 namespace etude::inline v0 {
 
@@ -31,7 +32,7 @@ class Pt2Archive;
 /// `load_exported` reads it from a file. Parameters and buffers have the names that they have in Python; a
 /// tied parameter is one tensor with several names. Several threads may call `forward` at the same time, as
 /// long as none changes the module.
-class ExportedModuleImpl : public torch::nn::Module {
+class ExportedModuleImpl : public torch::nn::Module, public HasNormParameters {
  public:
   /// The content of a file.
   struct Content {
@@ -64,6 +65,9 @@ class ExportedModuleImpl : public torch::nn::Module {
 
   /// The labels that its own loss is a mean over, if `tools/export.py` found them.
   LossItems loss_items() const { return loss_items_; }
+
+  /// The weights and biases that the graph gives to operators of normalization.
+  std::vector<torch::Tensor> norm_parameters() const override;
 
   /// Writes a `.pt2` file with the graphs of the one that it was loaded from and the weights of now, in the
   /// dtypes of that file, for Python's torch.export.load and `load_exported`. A file of that name is replaced

@@ -48,6 +48,7 @@ struct ExportedState {
   std::size_t index = 0;  ///< in the inputs of the graph
   bool requires_grad = false;
   bool is_persistent = true;  ///< part of the state dict
+  bool normalizes = false;    ///< an operator of normalization takes it for its weight or bias
 };
 
 /// One graph of a file: the model in training mode, in evaluation mode, or in both.

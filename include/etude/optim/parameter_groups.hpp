@@ -34,7 +34,8 @@ bool decays_by_name(std::string_view name);
 std::vector<ParameterGroup> parameter_groups(const NamedTensors& parameters, double weight_decay);
 
 /// As above; in addition, the parameters directly in a normalization module (LayerNorm, BatchNorm1d-3d,
-/// GroupNorm, InstanceNorm1d-3d, or a user's type whose name ends in `Norm`) have no decay.
+/// GroupNorm, InstanceNorm1d-3d, or a user's type whose name ends in `Norm`) have no decay, nor have those
+/// that the graph of an ExportedModule normalizes with.
 std::vector<ParameterGroup> parameter_groups(const torch::nn::Module& module, double weight_decay);
 
 }  // namespace etude::inline v0

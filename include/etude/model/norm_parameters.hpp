@@ -1,0 +1,18 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <vector>
+
+namespace etude::inline v0 {
+
+/// A module that knows which of its parameters scale and shift what is normalized, whatever their names:
+/// weight decay spares them.
+struct HasNormParameters {
+  virtual std::vector<torch::Tensor> norm_parameters() const = 0;
+
+ protected:
+  ~HasNormParameters() = default;
+};
+
+}  // namespace etude::inline v0
