@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstddef>
 #include <filesystem>
 #include <map>
@@ -29,7 +30,8 @@ namespace detail {
 namespace {
 
 /// Hugging Face's names of inputs that only the loss needs.
-bool is_label(std::string_view name) {
+bool is_label(std::string name) {
+  for (auto& letter : name) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
   return name.find("label") != name.npos || name == "target" || name == "targets" ||
          name == "start_positions" || name == "end_positions";
 }

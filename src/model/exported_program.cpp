@@ -113,6 +113,7 @@ class ProgramReader {
     if (inputs.size() != program_.graph.inputs.size())
       throw exported_fault(where_, "input_specs and the inputs of the graph differ in number");
     const auto& graph_inputs = exported_member(graph_, "inputs", where_);
+    read_spellings();
     for (std::size_t i = 0; i < inputs.size(); ++i) add_input(inputs[i], graph_inputs[i], i);
     const auto& outputs = exported_list(exported_member(signature, "output_specs", where_), where_);
     if (outputs.size() != program_.graph.outputs.size())
@@ -224,7 +225,9 @@ class ProgramReader {
   void add_user_input(const std::string& name, std::size_t index) {
     const auto& meta = meta_of(name);
     const auto where = fmt::format("{}: input '{}'", where_, printable(name));
-    ExportedInput input{name, index, exported_dtype(exported_member(meta, "dtype", where), where)};
+    const auto spelled = spellings_.find(name);
+    ExportedInput input{spelled == spellings_.end() ? name : spelled->second, index,
+                        exported_dtype(exported_member(meta, "dtype", where), where)};
     for (const auto& size : exported_list(exported_member(meta, "sizes", where), where)) {
       const auto [kind, value] = exported_union(size, where);
       input.sizes.push_back(
@@ -317,6 +320,26 @@ class ProgramReader {
     return name;
   }
 
+  /// Values of a graph have small letters only; the structure of the inputs has the names in Python.
+  void read_spellings() {
+    for (const auto& entry : exported_list(exported_member(module_, "module_call_graph", where_), where_)) {
+      if (exported_member(entry, "fqn", where_) != "") continue;
+      const auto& signature = exported_member(entry, "signature", where_);
+      if (signature.is_null()) return;
+      const auto& text = exported_text(exported_member(signature, "in_spec", where_), where_);
+      if (text.empty()) return;
+      const auto spec = exported_json(text, where_);
+      if (!spec.is_array() || spec.size() != 2 || spec[0] != 1) return;
+      static const ExportedJson none = ExportedJson::object();
+      for (const auto& leaf : LeafNames(spec[1], none, where_).names) {
+        if (!leaf.starts_with("1.")) continue;  // the second part has the inputs that were given by name
+        auto name = leaf.substr(2);
+        std::ranges::replace(name, '.', '_');
+        spellings_.emplace(placeholder_of(name), name);
+      }
+    }
+  }
+
   LeafNames output_names() const {
     static const ExportedJson none = ExportedJson::object();
     const auto fields = module_.find("treespec_namedtuple_fields");
@@ -340,6 +363,7 @@ class ProgramReader {
   const ExportedJson& graph_;
   mutable ExportedJson spec_;
   std::unordered_map<std::string, const ExportedJson*> values_;
+  std::unordered_map<std::string, std::string> spellings_;
   ExportedProgram program_;
 };
 

@@ -101,8 +101,9 @@ inline Input batch(const std::string& name, Texts sizes, int dtype = float32) {
 struct Model {
   std::vector<Input> inputs;
   Texts nodes;
-  Named outputs;         ///< by their names in Python, each the name of a tensor
-  Named mutations = {};  ///< new values of buffers: the buffer, the name of a tensor
+  Named outputs;             ///< by their names in Python, each the name of a tensor
+  Named mutations = {};      ///< new values of buffers: the buffer, the name of a tensor
+  std::string in_spec = "";  ///< JSON of the structure of the inputs in Python
   std::string ranges = "{}", guards = "[]", version = R"({"major": 8, "minor": 8})";
 
   std::string json() const {
@@ -142,10 +143,11 @@ struct Model {
     return fmt::format(
         R"({{"graph_module": {{"graph": {{"inputs": {}, "nodes": {}, "outputs": {}, "tensor_values": {{{}}}}},
         "signature": {{"input_specs": {}, "output_specs": {}}},
-        "module_call_graph": [{{"fqn": "", "signature": {{"in_spec": "", "out_spec": {}}}}}]}},
+        "module_call_graph": [{{"fqn": "", "signature": {{"in_spec": {}, "out_spec": {}}}}}]}},
         "opset_version": {{"aten": 10}}, "range_constraints": {}, "guards_code": {}, "schema_version": {}}})",
         list(graph_inputs), list(nodes), list(graph_outputs), fmt::join(values, ", "), list(input_specs),
-        list(output_specs), spec.dump(), ranges, guards, version);
+        list(output_specs), etude::detail::ExportedJson(in_spec).dump(), spec.dump(), ranges, guards,
+        version);
   }
 };
 

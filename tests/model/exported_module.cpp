@@ -267,6 +267,36 @@ TEST_CASE("integers stay integers when a model takes another dtype") {
   CHECK(module->named_buffers()["position"][2].item<std::int64_t>() == 301);
 }
 
+TEST_CASE("inputs keep the names that they have in Python, where the graph has small letters") {
+  const std::string leaf = R"({"type": null, "context": null, "children_spec": []})";
+  const auto of = [](const std::string& type, const std::string& context, const std::string& children) {
+    return R"({"type": "builtins.)" + type + R"(", "context": )" + context + R"(, "children_spec": [)" +
+           children + "]}";
+  };
+  const auto pair = of("list", "null", leaf + ", " + leaf);
+  x::Model model{
+      .inputs = {x::batch("x", {"s0"}), x::batch("pair_0", {"s0"}), x::batch("pair_1", {"s0"}),
+                 x::batch("opts_big", {"s0"}), x::batch("mylabels", {"s0"})},
+      .nodes = {x::call("aten.sub.Tensor", {{"self", x::tensor("x")}, {"other", x::tensor("pair_1")}},
+                        {x::tensor("a")}),
+                x::call("aten.mul.Tensor", {{"self", x::tensor("a")}, {"other", x::tensor("opts_big")}},
+                        {x::tensor("y")})},
+      .outputs = {{"y", "y"}},
+      .in_spec = "[1, " +
+                 of("tuple", "null",
+                    of("tuple", "null", "") + ", " +
+                        of("dict", R"-("[\"X\", \"pair\", \"Opts\", \"MyLabels\"]")-",
+                           leaf + ", " + pair + ", " + of("dict", R"-("[\"Big\"]")-", leaf) + ", " + leaf)) +
+                 "]"};
+  auto module = x::module_of(model, {});
+  CHECK(module->input_names() == std::vector<std::string>{"X", "pair_0", "pair_1", "Opts_Big", "MyLabels"});
+  const auto y = module->forward(Tensors({numbers({7}), numbers({0}), numbers({4}), numbers({5})},
+                                         {"X", "pair_0", "pair_1", "Opts_Big"}));
+  CHECK(y.at("y").item<float>() == 15);
+  model.in_spec = "";
+  CHECK(x::module_of(model, {})->input_names().front() == "x");
+}
+
 TEST_CASE("tied names are one parameter") {
   auto model = scale_model();
   model.inputs.insert(model.inputs.begin(), x::parameter("tied"));
