@@ -229,6 +229,10 @@ class GraphReader {
           where, "{}",
           name.starts_with("aten::")
               ? fmt::format("LibTorch {} has no operator {}", TORCH_VERSION, printable(full_name))
+          : name.starts_with("transformers::")
+              ? fmt::format("the operator {} exists in Python only: export the model with tools/export.py, "
+                            "which chooses another, or with config._experts_implementation = \"batched_mm\"",
+                            printable(full_name))
               : fmt::format("the operator {} isn't known: register it in this program, with "
                             "TORCH_LIBRARY or the library that has it",
                             printable(full_name)));

@@ -44,6 +44,8 @@ TEST_CASE("an operator that this program doesn't have is named, with the remedy"
                "node torch.ops.my_library.op.default: the operator my_library::op isn't known: register it"));
   CHECK(contains(fault_of_call("aten", {}), "'aten' isn't the name of an operator"));
   CHECK(contains(fault_of_call("aten.add", {}), "'aten.add' isn't the name of an operator"));
+  CHECK(contains(fault_of_call("transformers.grouped_mm.default", {}),
+                 "transformers::grouped_mm exists in Python only: export the model with tools/export.py"));
   CHECK(contains(fault_of_call("_operator.matmul", {}), "the function '_operator.matmul' isn't known"));
   CHECK(contains(fault_of_call("higher_order.scan", {}), "the higher-order operator 'scan' isn't supported"));
 }
