@@ -3,13 +3,16 @@
 #include <cstddef>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "etude/base/error.hpp"
+#include "etude/formats/safetensors.hpp"
 #include "etude/io/file_system.hpp"
+#include "etude/model/model.hpp"
 #include "etude/optim/lr_scheduler.hpp"
 
 namespace etude::inline v0 {
@@ -40,8 +43,20 @@ const char* TrainOptions::Resume::throw_null() {
   throw ArgumentError("resume_from_checkpoint is a null pointer: must be a path, true, false or if_any");
 }
 
-void TrainerOptions::save_companions(const Model& of_model, const std::filesystem::path& folder) const {
+void TrainerOptions::save_companions(const Model& of_model, const std::vector<NamedTensor>& state,
+                                     const std::filesystem::path& folder) const {
   for (const auto& [name, text] : of_model.files()) write_file(files(), folder / name, text);
+  for (const auto& [file, names] : of_model.tensor_files()) {
+    const std::map<std::string, torch::Tensor> by_name(state.begin(), state.end());
+    std::vector<NamedTensor> tensors;
+    for (const auto& [name, own] : names) {
+      const auto found = by_name.find(own);
+      if (found == by_name.end())
+        throw CheckpointError(fmt::format("{}: the model has no tensor '{}'", file, own));
+      tensors.emplace_back(name, found->second);
+    }
+    save_safetensors(folder / file, tensors, {{"format", "pt"}}, files());
+  }
   if (processing_class) processing_class.save(folder);
 }
 

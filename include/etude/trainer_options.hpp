@@ -292,8 +292,9 @@ struct TrainerOptions {
   FileSystem& files() const { return file_system ? *file_system : default_file_system(); }
 
   /// Writes the files that lie beside the weights of `of_model` to a folder: its own, such as the config.json
-  /// of an exported model, and those of `processing_class`.
-  void save_companions(const Model& of_model, const std::filesystem::path& folder) const;
+  /// of an exported model, and those of `processing_class`. `state` is what is saved as the weights.
+  void save_companions(const Model& of_model, const std::vector<NamedTensor>& state,
+                       const std::filesystem::path& folder) const;
 };
 
 /// A trial of a hyperparameter search, for the training that carries it out.

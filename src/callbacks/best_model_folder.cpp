@@ -53,7 +53,7 @@ void BestModelFolder::write(const Context& e, const std::vector<NamedTensor>& st
   const auto& options = e.trainer.options();
   FolderWriter writer(options.files(), path_,
                       path_.parent_path() / fmt::format(".{}.partial", path_.filename().string()));
-  options.save_companions(e.model, writer.folder());
+  options.save_companions(e.model, state, writer.folder());
   write_model_files(writer, state);
   writer.write_text(detail::best_model_file, to_json_text(info));
   writer.commit({.libtorch = TORCH_VERSION, .global_step = info.global_step, .reason = "best"});

@@ -104,7 +104,7 @@ std::string LoadWeightsReport::text() const {
 
 LoadWeightsReport load_weights(const Model& model, const std::filesystem::path& path,
                                const LoadWeightsOptions& options) {
-  return detail::load_into(model.state_dict(), detail::read_weights(path), path.string(), options);
+  return detail::load_into(model.named_state(), detail::read_weights(path), path.string(), options);
 }
 
 LoadWeightsReport load_weights(torch::nn::Module& module, const std::filesystem::path& path,
@@ -114,7 +114,7 @@ LoadWeightsReport load_weights(torch::nn::Module& module, const std::filesystem:
 
 LoadWeightsReport load_weights(const Model& model, const StateDict& weights,
                                const LoadWeightsOptions& options) {
-  return detail::load_into(model.state_dict(), weights, "load_weights", options);
+  return detail::load_into(model.named_state(), weights, "load_weights", options);
 }
 
 LoadWeightsReport load_weights(torch::nn::Module& module, const StateDict& weights,

@@ -259,7 +259,7 @@ std::filesystem::path write_checkpoint(TrainerCore& core, const std::vector<Call
   if (!ranks.is_first()) return store.folder(state.global_step);
   auto writer = store.create(state.global_step);
   const auto target = writer->target();
-  core.options.save_companions(core.model, writer->folder());
+  core.options.save_companions(core.model, core.model.state_dict(), writer->folder());
   for (auto& [file, list] : tensors)
     if (file.ends_with(".json") || file.starts_with("model") || file == dataset_state_file ||
         file == carried_state_file || file.starts_with("program_state") ||

@@ -71,9 +71,22 @@ ExportedModuleImpl::ExportedModuleImpl(Content content)
       files_(std::move(content.files)),
       loss_items_(content.loss_items),
       archive_(std::move(content.archive)),
-      tensors_(std::move(content.tensors)) {
+      tensors_(std::move(content.tensors)),
+      tied_(std::move(content.tied)),
+      adapter_(std::move(content.adapter)) {
   register_state(content.training);
   if (content.evaluation) register_state(*content.evaluation);
+  for (const auto& [name, kept] : tied_) {
+    const auto one = tensors_.find(name), other = tensors_.find(kept);
+    if (one == tensors_.end() || other == tensors_.end() || !one->second.is_same(other->second) ||
+        tied_.contains(kept))
+      throw CheckpointError(fmt::format("{}: '{}' isn't tied to '{}'", file_, detail::printable(name),
+                                        detail::printable(kept)));
+  }
+  for (const auto& [name, own] : adapter_)
+    if (!named_parameters().contains(own) && !named_buffers().contains(own))
+      throw CheckpointError(
+          fmt::format("{}: it has no tensor '{}' of the adapter", file_, detail::printable(own)));
   training_ = bound(std::move(content.training));
   if (content.evaluation) evaluation_ = std::make_unique<Bound>(bound(std::move(*content.evaluation)));
   convert(torch::kCPU, {}, false);  // also the graphs, if they were exported on another device
@@ -122,6 +135,11 @@ ExportedModuleImpl::Bound ExportedModuleImpl::bound(detail::ExportedProgram prog
     result.mutated.emplace_back(output,
                                 tensor_of(result.program, {detail::ExportedState::Kind::buffer, name}));
   return result;
+}
+
+TensorFiles ExportedModuleImpl::tensor_files() const {
+  if (adapter_.empty()) return {};
+  return {{"adapter_model.safetensors", adapter_}};
 }
 
 std::vector<std::string> ExportedModuleImpl::input_names() const {
@@ -277,7 +295,9 @@ std::shared_ptr<torch::nn::Module> ExportedModuleImpl::clone(
                   .tensors = tensors_,
                   .files = files_,
                   .loss_items = loss_items_,
-                  .archive = archive_};
+                  .archive = archive_,
+                  .tied = tied_,
+                  .adapter = adapter_};
   copy_all(content.tensors);
   copy_all(content.training.constants);
   if (evaluation_) {

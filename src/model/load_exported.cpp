@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -24,15 +25,37 @@ ExportedProgram load_program(const Pt2Archive& archive, const std::string& model
   return program;
 }
 
-LossItems take_loss_items(ModelFiles& files, std::string_view archive) {
-  const auto file = files.extract("etude.json");
-  if (!file) return LossItems::unknown;
-  const auto where = fmt::format("{}: extra/etude.json", archive);
-  const auto json = exported_json(file.mapped(), where);
-  const auto& items = exported_text(exported_member(json, "loss_items", where), where);
+namespace {
+
+LossItems loss_items_of(const ExportedJson& json, std::string_view where) {
+  const auto& items = exported_text(json, where);
   if (items == "labels") return LossItems::labels;
   if (items == "shifted_labels") return LossItems::shifted_labels;
   throw exported_fault(where, "loss_items is {}: must be labels or shifted_labels", printable(items));
+}
+
+std::map<std::string, std::string> names_of(const ExportedJson& json, std::string_view where) {
+  if (!json.is_object()) throw exported_fault(where, "a list of names isn't an object");
+  std::map<std::string, std::string> names;
+  for (const auto& [name, other] : json.items()) names.emplace(name, exported_text(other, where));
+  return names;
+}
+
+}  // namespace
+
+ExportNotes take_notes(ModelFiles& files, std::string_view archive) {
+  ExportNotes notes;
+  const auto file = files.extract("etude.json");
+  if (!file) return notes;
+  const auto where = fmt::format("{}: extra/etude.json", archive);
+  const auto json = exported_json(file.mapped(), where);
+  if (!json.is_object()) throw exported_fault(where, "it isn't an object");
+  if (const auto items = json.find("loss_items"); items != json.end())
+    notes.loss_items = loss_items_of(*items, where);
+  if (const auto tied = json.find("tied"); tied != json.end()) notes.tied = names_of(*tied, where);
+  if (const auto adapter = json.find("adapter"); adapter != json.end())
+    notes.adapter = names_of(*adapter, where);
+  return notes;
 }
 
 }  // namespace etude::inline v0::detail
@@ -58,7 +81,10 @@ ExportedModule load_exported(const std::filesystem::path& path) {
                                       .tensors = archive.weights(*training),
                                       .files = archive.extra_files(),
                                       .archive = opened};
-  content.loss_items = detail::take_loss_items(content.files, archive.name());
+  auto notes = detail::take_notes(content.files, archive.name());
+  content.loss_items = notes.loss_items;
+  content.tied = std::move(notes.tied);
+  content.adapter = std::move(notes.adapter);
   content.training = detail::load_program(archive, *training, content.tensors);
   if (evaluation != models.end())
     content.evaluation = std::make_shared<detail::ExportedProgram>(

@@ -151,9 +151,16 @@ std::vector<torch::Tensor> Model::parameters() const {
   return result;
 }
 
-std::vector<NamedTensor> Model::state_dict() const {
+std::vector<NamedTensor> Model::named_state() const {
   auto result = model_->parameters();
   std::ranges::move(model_->buffers(), std::back_inserter(result));
+  return result;
+}
+
+std::vector<NamedTensor> Model::state_dict() const {
+  auto result = named_state();
+  std::erase_if(result,
+                [tied = model_->tied_names()](const auto& named) { return tied.contains(named.first); });
   return result;
 }
 
@@ -197,10 +204,14 @@ void Model::load_state_dict(const std::vector<NamedTensor>& state) const {
     if (!given.emplace(name, &tensor).second) faults.push_back(fmt::format("{} is given twice", name));
   }
   std::vector<std::pair<torch::Tensor, const torch::Tensor*>> copies;
-  for (const auto& [name, own] : state_dict()) {
+  const auto every = named_state();
+  std::set<const void*> filled;
+  for (const auto& [name, own] : every)
+    if (given.contains(name)) filled.insert(own.unsafeGetTensorImpl());
+  for (const auto& [name, own] : every) {
     const auto found = given.extract(name);
     if (!found) {
-      faults.push_back(fmt::format("{} is missing", name));
+      if (!filled.contains(own.unsafeGetTensorImpl())) faults.push_back(fmt::format("{} is missing", name));
     } else if (found.mapped()->sizes() != own.sizes()) {
       faults.push_back(fmt::format("{} must be {}, not {}", name, describe(own), describe(*found.mapped())));
     } else {

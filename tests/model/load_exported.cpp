@@ -93,6 +93,59 @@ TEST_CASE("a file says what the loss is a mean over, and that is no file of the 
   CHECK(contains(loaded.fault(with("{")), ": extra/etude.json: "));
 }
 
+// y = x * w * other, two names of one tensor.
+x::Model tied_model() {
+  return {.inputs = {x::parameter("w"), x::parameter("other"), x::batch("x", {"s0"})},
+          .nodes = {x::call("aten.mul.Tensor", {{"self", x::tensor("x")}, {"other", x::tensor("p_w")}},
+                            {x::tensor("z")}),
+                    x::call("aten.mul.Tensor", {{"self", x::tensor("z")}, {"other", x::tensor("p_other")}},
+                            {x::tensor("y")})},
+          .outputs = {{"y", "y"}}};
+}
+
+TEST_CASE("a tied tensor has the name that the file keeps, and an adapter its file") {
+  Loaded loaded;
+  const auto with = [&](const std::string& notes, const std::string& path_of_other = "weight_0") {
+    auto weights = etude::detail::ExportedJson::parse(config("w", "weight_0"));
+    weights["config"]["other"] =
+        etude::detail::ExportedJson::parse(config("other", path_of_other))["config"]["other"];
+    auto entries = file({{"model", tied_model()}});
+    for (auto& each : entries)
+      if (each.name.ends_with("model_weights_config.json")) each.data = weights.dump();
+    entries.push_back({"m/data/weights/weight_1", "\0\0\0\x40"s});
+    entries.push_back({"m/extra/etude.json", notes});
+    return entries;
+  };
+  using Names = std::vector<std::string>;
+  const auto saved = [](const etude::Model& model) {
+    Names names;
+    for (const auto& [name, tensor] : model.state_dict()) names.push_back(name);
+    return names;
+  };
+  CHECK(saved(loaded.load(with("{}"))) == Names{"w", "other"});
+  CHECK(saved(loaded.load(with(R"({"tied": {"other": "w"}})"))) == Names{"w"});
+  auto module = loaded.load(with(R"({"tied": {"w": "other"}, "adapter": {"lora": "other"}})"));
+  CHECK(saved(module) == Names{"other"});
+  CHECK(module->named_parameters().keys() == Names{"w", "other"});
+  CHECK(at_five(module) == 20);
+  for (const std::string name : {"w", "other"}) {  // a state may have either name
+    etude::Model(module).load_state_dict({{name, torch::full({1}, 3.f)}});
+    CHECK(at_five(module) == 45);
+  }
+  CHECK(contains(fault_of([&] { etude::Model(module).load_state_dict({}); }), "w is missing"));
+  etude::Model(module).load_state_dict({{"other", torch::full({1}, 2.f)}});
+  module->forward(torch::full({1}, 5.f)).at("y").sum().backward();
+  CHECK(module->named_parameters()["other"].grad().item<float>() == 20);  // of 5 w^2
+  CHECK(module->tensor_files() == etude::TensorFiles{{"adapter_model.safetensors", {{"lora", "other"}}}});
+
+  CHECK(contains(loaded.fault(with(R"({"tied": {"w": "other"}})", "weight_1")), "'w' isn't tied to 'other'"));
+  CHECK(contains(loaded.fault(with(R"({"tied": {"w": "none"}})")), "'w' isn't tied to 'none'"));
+  CHECK(contains(loaded.fault(with(R"({"tied": {"w": "other", "other": "w"}})")), "isn't tied to"));
+  CHECK(contains(loaded.fault(with(R"({"adapter": {"lora": "none"}})")),
+                 "it has no tensor 'none' of the adapter"));
+  CHECK(contains(loaded.fault(with(R"({"tied": 3})")), ": extra/etude.json: "));
+}
+
 TEST_CASE("a file with both modes has one graph for each") {
   Loaded loaded;
   for (const std::string training : {"model", "train"}) {

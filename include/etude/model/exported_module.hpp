@@ -45,6 +45,10 @@ class ExportedModuleImpl : public torch::nn::Module, public HasNormParameters {
     ModelFiles files;
     LossItems loss_items = LossItems::unknown;
     std::shared_ptr<const Pt2Archive> archive = nullptr;  ///< for `save_exported`
+    /// Names of tied tensors, with those that they are saved under.
+    TiedNames tied = {};
+    /// The tensors of an adapter of PEFT, by their names in adapter_model.safetensors.
+    std::map<std::string, std::string> adapter = {};
   };
 
   /// Throws CheckpointError if a tensor is missing or its name can't be registered.
@@ -62,6 +66,13 @@ class ExportedModuleImpl : public torch::nn::Module, public HasNormParameters {
 
   /// Text files that belong to the model, such as config.json, by name.
   const ModelFiles& files() const { return files_; }
+
+  /// Names of tied tensors that aren't saved, with those that are: as `save_pretrained` of transformers does
+  /// it, if `tools/export.py` wrote the file.
+  const TiedNames& tied_names() const { return tied_; }
+
+  /// adapter_model.safetensors, if the model has an adapter of PEFT.
+  TensorFiles tensor_files() const;
 
   /// The labels that its own loss is a mean over, if `tools/export.py` found them.
   LossItems loss_items() const { return loss_items_; }
@@ -108,7 +119,9 @@ class ExportedModuleImpl : public torch::nn::Module, public HasNormParameters {
   LossItems loss_items_;
   std::shared_ptr<const Pt2Archive> archive_;
   std::map<std::string, torch::Tensor> tensors_;  // parameters and buffers
-  std::vector<torch::Tensor> constants_;          // tensors that aren't registered
+  TiedNames tied_;
+  std::map<std::string, std::string> adapter_;  // names of tensors by those in the adapter's file
+  std::vector<torch::Tensor> constants_;        // tensors that aren't registered
   Bound training_;
   std::unique_ptr<Bound> evaluation_;  // null if `training_` serves both modes
   std::mutex mutex_;

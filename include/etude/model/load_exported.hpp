@@ -5,6 +5,7 @@
 #endif
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -22,8 +23,15 @@ namespace detail {
 ExportedProgram load_program(const Pt2Archive& archive, const std::string& model,
                              Pt2Archive::NamedTensors& tensors);
 
-/// Takes the file of tools/export.py out of `files` and returns the labels that the loss is a mean over.
-LossItems take_loss_items(ModelFiles& files, std::string_view archive);
+/// What tools/export.py notes in a file about the model, for ExportedModuleImpl::Content.
+struct ExportNotes {
+  LossItems loss_items = LossItems::unknown;
+  TiedNames tied;
+  std::map<std::string, std::string> adapter;
+};
+
+/// Takes the notes out of `files`.
+ExportNotes take_notes(ModelFiles& files, std::string_view archive);
 
 }  // namespace detail
 

@@ -28,6 +28,12 @@ using NamedTensor = std::pair<std::string, torch::Tensor>;
 /// Text files that belong to a model, such as config.json, by name.
 using ModelFiles = std::map<std::string, std::string>;
 
+/// Safetensors files beside a model's weights, by name: the names of tensors there, and in the model.
+using TensorFiles = std::map<std::string, std::map<std::string, std::string>>;
+
+/// Names of tied tensors that aren't saved, with those that are.
+using TiedNames = std::map<std::string, std::string>;
+
 /// The labels that the loss which a model computes itself is a mean over.
 enum class LossItems {
   unknown,
@@ -55,6 +61,8 @@ struct AnyModel {
   virtual std::shared_ptr<torch::nn::Module> module() const { return nullptr; }
   virtual torch::jit::Module* script() { return nullptr; }
   virtual ModelFiles files() const { return {}; }
+  virtual TensorFiles tensor_files() const { return {}; }
+  virtual TiedNames tied_names() const { return {}; }
   virtual LossItems loss_items() const { return LossItems::unknown; }
 };
 
@@ -95,6 +103,22 @@ class NativeModel final : public AnyNativeModel {
                     { module_->files() } -> std::same_as<const ModelFiles&>;
                   })
       return module_->files();
+    else
+      return {};
+  }
+  TensorFiles tensor_files() const override {
+    if constexpr (requires {
+                    { module_->tensor_files() } -> std::same_as<TensorFiles>;
+                  })
+      return module_->tensor_files();
+    else
+      return {};
+  }
+  TiedNames tied_names() const override {
+    if constexpr (requires {
+                    { module_->tied_names() } -> std::same_as<const TiedNames&>;
+                  })
+      return module_->tied_names();
     else
       return {};
   }
@@ -219,10 +243,15 @@ class Model {
   std::vector<torch::Tensor> parameters() const;
 
   /// Parameters, then buffers, under all their LibTorch names; the tensors are the model's own.
+  std::vector<NamedTensor> named_state() const;
+
+  /// The same without names of tied tensors that the model doesn't save, which only an ExportedModule has, or
+  /// a module of one's own with `const TiedNames& tied_names() const`.
   std::vector<NamedTensor> state_dict() const;
 
-  /// Copies values into the model's own tensors, which keep their storage. Throws CheckpointError that lists
-  /// every name that is missing, unexpected, duplicate or has a different shape; nothing is copied then.
+  /// Copies values into the model's own tensors, which keep their storage. A tensor with several names needs
+  /// one of them. Throws CheckpointError that lists every name that is missing, unexpected, duplicate or has
+  /// a different shape; nothing is copied then.
   void load_state_dict(const std::vector<NamedTensor>& state) const;
 
   bool is_training() const { return model_->is_training(); }
@@ -235,6 +264,10 @@ class Model {
   /// The files that are saved beside its weights; none but for an ExportedModule, or a module of one's own
   /// with `const ModelFiles& files() const`.
   ModelFiles files() const { return model_->files(); }
+
+  /// Safetensors files that are saved there, too; none but for an ExportedModule with an adapter of
+  /// PEFT, or a module of one's own with `TensorFiles tensor_files() const`.
+  TensorFiles tensor_files() const { return model_->tensor_files(); }
 
   /// The labels that its own loss is a mean over; unknown but for some ExportedModules, or a module of one's
   /// own with `LossItems loss_items() const`. Accumulated batches are then weighted by their numbers of
