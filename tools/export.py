@@ -10,8 +10,9 @@
 The file has the graph of the training mode and that of the evaluation mode over the same weights. Modules that make() sets
 to evaluation mode inside a model in training mode, and parameters without requires_grad, stay frozen. The size of the batch
 varies, and the length of texts too where the model allows it. `inputs` is a dict of tensors by the names of forward's
-parameters, labels included if forward computes the loss. Random numbers that Python draws outside of torch are drawn once,
-by the export. Needs torch 2.8 or later and the model's own library.
+parameters, labels included if forward computes the loss, or a list of them in order; lists, tuples and dicts of tensors
+may be inputs. Random numbers that Python draws outside of torch are drawn once, by the export. Needs torch 2.8 or later
+and the model's own library.
 
 From Python: `import export; export.export_model(model, inputs, "model.pt2")`.
 """
@@ -19,6 +20,8 @@ From Python: `import export; export.export_model(model, inputs, "model.pt2")`.
 import argparse
 import contextlib
 import copy
+import difflib
+import functools
 import importlib.util
 import inspect
 import io
@@ -27,11 +30,13 @@ import logging
 import math
 import pathlib
 import random
+import re
 import sys
 import tempfile
 import zipfile
 
 import torch
+from torch.utils import _pytree as pytree
 
 LENGTH_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "decoder_input_ids", "decoder_attention_mask", "labels")
 LABELS = ("labels", "start_positions", "end_positions")
@@ -52,6 +57,10 @@ def dynamic_shapes(inputs, batch=True, length=True):
     """Which sizes vary: the first of each input, and the second of those that are texts."""
 
     def sizes(name, value):
+        if isinstance(value, dict):
+            return {key: sizes(None, each) for key, each in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [sizes(None, each) for each in value]
         if not isinstance(value, torch.Tensor):
             return None
         dims = {}
@@ -103,6 +112,82 @@ def random_state_kept():
             random.setstate(python_state)
             if numpy:
                 numpy.random.set_state(numpy_state)
+
+
+def named_inputs(model, inputs):
+    """The inputs by the names of forward's parameters. Raises ValueError that says how to give them otherwise."""
+    parameters = forward_parameters(model)
+    names = [name for name, parameter in parameters.items() if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)]
+    takes = f"{type(model).__name__}.forward takes {inspect.signature(model.forward)}"
+    if isinstance(inputs, dict):
+        other = [name for name in inputs if name not in names]
+        if other and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+            raise ValueError(f"{takes}, but the inputs are {', '.join(map(str, inputs))}: give a dict by the names of its parameters" + (f', such as {{"{names[0]}": ...}}' if names else ""))
+    else:
+        inputs = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+        if len(inputs) > len(names):
+            raise ValueError(f"{takes}, but there are {len(inputs)} inputs: give a dict by the names of its parameters" + (f', such as {{"{names[0]}": [...]}}' if names else ""))
+        inputs = dict(zip(names, inputs))
+    without_name = [str(parameter) for parameter in parameters.values() if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY)]
+    missing = [name for name in names if parameters[name].default is inspect.Parameter.empty and name not in inputs]
+    if missing or (without_name and not inputs):
+        raise ValueError(f"{takes}, but the inputs have no {', '.join(missing or without_name)}" + (": wrap the model in a module whose forward names its inputs" if without_name else ""))
+    return inputs
+
+
+def separated(model, inputs):
+    """Copies tensors that share memory with the model or an earlier one, for which the graph would take them, and those with
+    gaps, such as a slice, since batches have none."""
+    seen = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
+
+    def separate(value):
+        if not isinstance(value, torch.Tensor):
+            return value
+        memory = value.untyped_storage().data_ptr()
+        if memory in seen:
+            return value.detach().clone(memory_format=torch.contiguous_format)
+        seen.add(memory)
+        return value.contiguous()
+
+    return pytree.tree_map(separate, inputs)
+
+
+def flat_inputs(inputs):
+    """The tensors among the inputs by their names in C++: {"images": [a, b]} has images_0 and images_1."""
+
+    def named(prefix, value):
+        if isinstance(value, torch.Tensor):
+            return {prefix: value}
+        items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else ()
+        return {name: tensor for key, each in items for name, tensor in named(f"{prefix}_{key}" if prefix else key, each).items()}
+
+    return named("", inputs)
+
+
+@contextlib.contextmanager
+def keywords_named(model, inputs):
+    """Gives a forward with **kwargs a signature with their names, without which torch.export can't vary their sizes."""
+    forward = model.forward
+    parameters = inspect.signature(forward).parameters
+    more = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in inputs if name not in parameters]
+    if not more:
+        yield
+        return
+
+    @functools.wraps(forward)
+    def named(*given, **by_name):
+        return forward(*given, **by_name)
+
+    named.__signature__ = inspect.Signature([*(parameter for parameter in parameters.values() if parameter.kind is not parameter.VAR_KEYWORD), *more])
+    before = model.__dict__.get("forward")
+    model.forward = named
+    try:
+        yield
+    finally:
+        if before is None:
+            del model.forward
+        else:
+            model.forward = before
 
 
 def trace(model, inputs):
@@ -159,9 +244,50 @@ def add_evaluation(entries, evaluation):
         entries[f"{folder}eval_{kind}_config.json"] = json.dumps(listed).encode()
 
 
+def adapter(model):
+    """For a model of PEFT: its adapter's adapter_config.json, and the names of the adapter's tensors, each with that in the model."""
+    peft = sys.modules.get("peft")
+    if not peft or not isinstance(model, peft.PeftModel):
+        return {}, {}
+    place = lambda tensor: (tensor.data_ptr(), tensor.shape, tensor.stride())
+    own = {place(tensor): name for name, tensor in model.state_dict().items()}
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+    def name_of(tensor):
+        if place(tensor) in own:
+            return own[place(tensor)]
+        same = [name for name, parameter in trained.items() if torch.equal(parameter, tensor)]  # a copy, as of prompts
+        return same[0] if len(same) == 1 else None
+
+    names = {name: name_of(tensor) for name, tensor in peft.get_peft_model_state_dict(model, adapter_name=model.active_adapter).items()}
+    strange = [name for name, found in names.items() if found is None]
+    if strange:
+        note(f"PEFT computes {', '.join(strange)} from the weights: no adapter_model.safetensors will be saved, only model.safetensors")
+        return {}, {}
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder, selected_adapters=[model.active_adapter])
+        config = next(pathlib.Path(folder).rglob("adapter_config.json")).read_text()
+    return {"adapter_config.json": config}, names
+
+
+def tied_names(model):
+    """Names of tied tensors, each with the one that save_pretrained of transformers keeps; none for other models."""
+    patterns = [f"{re.escape(name + '.' if name else '')}{key}" for name, module in model.named_modules() for key in getattr(module, "_tied_weights_keys", None) or ()]
+    names = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    tied = {}
+    for group in names.values():
+        stay = [name for name in group if not any(re.search(pattern, name) for pattern in patterns)]
+        if len(stay) < len(group):
+            kept = stay[0] if stay else max(group)
+            tied |= {name: kept for name in group if name != kept}
+    return tied
+
+
 def configuration(model):
     """The files from which from_pretrained of transformers makes the model; none for other models."""
-    if not hasattr(getattr(model, "config", None), "to_json_string"):
+    if not hasattr(getattr(model, "config", None), "to_json_string") or hasattr(model, "peft_config"):
         return {}
     config = copy.deepcopy(model.config)
     config.architectures = [type(model).__name__]
@@ -173,7 +299,8 @@ def configuration(model):
 
 def loss_items(model, inputs):
     """The labels that the model's loss is a mean over, found out by asking for their sum: Etude weights accumulated batches
-    by their number, as Hugging Face's Trainer does. None if the model can't say."""
+    by their number, as Hugging Face's Trainer does. A part that no number of labels divides, such as a router's loss, is the
+    same in both. None if the model doesn't take the number, or divides by another."""
     parameters = forward_parameters(model)
     takes_number = "num_items_in_batch" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     labels = inputs.get("labels")
@@ -182,12 +309,18 @@ def loss_items(model, inputs):
     labels = labels.where(labels != -100, 0)  # so that the two counts differ
     try:
         with evaluation_mode(model), torch.no_grad():
-            mean, total = (first_loss(model(**(inputs | {"labels": labels}), **extra)) for extra in ({}, {"num_items_in_batch": torch.tensor(1)}))
+            mean, whole, half = (first_loss(model(**(inputs | {"labels": labels}), **extra)) for extra in ({}, *({"num_items_in_batch": torch.tensor(n * labels.numel())} for n in (1, 2))))
     except Exception:
         return None
+    divided = 2 * (whole - half)  # the part that was divided by all labels
+    if math.isclose(divided, 0, abs_tol=1e-4 * abs(mean)):  # it takes the number, and makes nothing of it
+        return None
     counts = {"shifted_labels": labels[..., 1:], "labels": labels} if labels.dim() > 1 else {"labels": labels}
-    fits = [name for name, counted in counts.items() if math.isclose(total, mean * counted.numel(), rel_tol=1e-4)]
-    return fits[0] if fits and not math.isclose(mean, total, rel_tol=1e-4) else None
+    return next((name for name, counted in counts.items() if math.isclose(mean - (whole - divided), divided * labels.numel() / counted.numel(), rel_tol=1e-4)), None)
+
+
+def are_of_tokens(labels):
+    return isinstance(labels, torch.Tensor) and labels.dim() > 1 and not labels.is_floating_point()
 
 
 def first_loss(outputs):
@@ -200,35 +333,63 @@ def register_named_tuple(cls):
         torch.utils._pytree._register_namedtuple(cls, serialized_type_name=f"{cls.__module__}.{cls.__qualname__}")
 
 
+def configurations(model):
+    """The configurations of transformers in a model, with those that lie in them; the outer ones first."""
+    waiting = [module.config for module in model.modules() if hasattr(module, "config")]
+    found = []
+    for config in waiting:
+        if hasattr(config, "to_json_string") and not any(config is other for other in found):
+            found.append(config)
+            waiting += vars(config).values()
+    return found
+
+
 @contextlib.contextmanager
-def without_cache(model):
-    """A cache of keys and values is for generation, and would be an output of the graph."""
-    config = getattr(model, "config", None)
-    if not hasattr(config, "use_cache"):
-        yield
-        return
-    before, config.use_cache = config.use_cache, False
+def exportable(model):
+    """Configures parts of transformers for a graph. A cache of keys and values is for generation, and would be an output.
+    Implementations of experts other than batched_mm are operators of Python, or depend on the data."""
+    changes = {"use_cache": False, "_experts_implementation": "batched_mm"}
+    before = [(config, name, getattr(config, name)) for config in configurations(model) for name in changes if hasattr(config, name)]
     try:
+        for config, name, _ in before:
+            setattr(config, name, changes[name])
         yield
     finally:
-        config.use_cache = before
+        for config, name, value in before:
+            setattr(config, name, value)
 
 
-def export_model(model, inputs, output, extra_files=None):
+def note_operators(graph):
+    """Says which operators of a graph aren't LibTorch's."""
+    names = {node.target._schema.name for node in graph.graph.nodes if hasattr(node.target, "_schema")}
+    other = sorted(name for name in names if not name.startswith(("aten::", "higher_order::", "prim::")))
+    if other:
+        note(f"the program in C++ must have the operators {', '.join(other)}, from the library that has them or with TORCH_LIBRARY")
+
+
+def export_model(model, inputs, output, extra_files=None, processor=None):
     """Writes `model` to the file `output` and returns (training graph, the sizes that vary in words).
 
-    `extra_files`, texts or bytes by name, are saved beside the weights of every checkpoint, and so is config.json.
+    `inputs` are examples by the names of forward's parameters, or in their order: tensors, and lists, tuples and dicts of
+    them. Raises ValueError if they don't fit forward. `extra_files`, texts or bytes by name, are saved beside the weights of every checkpoint, and so are config.json and the files of
+    `processor`, a tokenizer or anything else with `save_pretrained`.
     If the model is in training mode, its modules in evaluation mode, such as frozen batch norms, stay in that mode in the
     training graph. The model itself is left as it was.
     """
     register_named_tuple(inspect.signature(model.forward).return_annotation)
-    files = configuration(model) | (extra_files or {})
-    with without_cache(model), random_state_kept():
+    inputs = separated(model, named_inputs(model, inputs))
+    adapter_files, adapter_names = adapter(model)
+    files = configuration(model) | adapter_files | files_of(processor) | (extra_files or {})
+    with exportable(model), random_state_kept(), keywords_named(model, inputs):
         items = loss_items(model, inputs)
+        if not items and are_of_tokens(inputs.get("labels")):
+            note("the loss isn't divided by a number of labels that can be given: accumulated batches weigh the same, whatever labels they have")
         (training, evaluation), varying = trace(model, inputs)
+    note_operators(training)
     entries = saved(training)
-    if items:
-        files["etude.json"] = json.dumps({"loss_items": items})
+    notes = {"loss_items": items, "tied": tied_names(model), "adapter": adapter_names}
+    if any(notes.values()):
+        files["etude.json"] = json.dumps({name: value for name, value in notes.items() if value})
     entries |= {f"extra/{name}": content for name, content in files.items()}
     add_evaluation(entries, saved(evaluation))
     output = pathlib.Path(output)
@@ -267,7 +428,7 @@ def transformers_inputs(model, batch, length):
         if hasattr(config, "vision_config"):
             inputs["pixel_values"] = pixels()
     else:
-        raise SystemExit(f"export.py: no example inputs are known for the input {main} of {kind}: pass FILE.py:FUNCTION")
+        raise ValueError(f"no example inputs are known for the input {main} of {kind}: pass FILE.py:FUNCTION")
     if "return_loss" in forward_parameters(model):
         inputs["return_loss"] = True
     return inputs | transformers_labels(config, kind, inputs, batch, length)
@@ -300,21 +461,21 @@ def pair(size):
 def from_transformers(name, options):
     import transformers
 
-    config = json.loads(options.config)
+    config = options.config
     cls = getattr(transformers, name, None)
     files = {}
     if isinstance(cls, type):
+        if not getattr(cls, "config_class", None):
+            raise ValueError("it isn't the class of a model")
         model = cls(without_python_randomness(cls.config_class(**config)))
+    elif name[0].isupper() and "/" not in name and not pathlib.Path(name).exists():
+        raise ValueError("there is no such class")
     else:
         pretrained = transformers.AutoConfig.from_pretrained(name, **config)
         cls = getattr(transformers, (pretrained.architectures or ["AutoModel"])[0])
         # Weights in half precision, as many are published, would be trained in it.
         model = cls.from_pretrained(name, config=without_python_randomness(pretrained), dtype=torch.float32)
         files = processing_files(name)
-    try:
-        model.set_experts_implementation("batched_mm")  # the others are operators of Python, or depend on the data
-    except (AttributeError, ValueError):
-        pass
     return model, transformers_inputs(model, options.batch, options.length), files
 
 
@@ -332,22 +493,36 @@ def processing_files(name):
     """The files of a tokenizer or the like, if the model has one."""
     from transformers import AutoProcessor
 
+    try:
+        return files_of(AutoProcessor.from_pretrained(name))
+    except Exception:
+        return {}
+
+
+def files_of(processor):
+    if processor is None:
+        return {}
     with tempfile.TemporaryDirectory() as folder:
-        try:
-            AutoProcessor.from_pretrained(name).save_pretrained(folder)
-        except Exception:
-            return {}
+        processor.save_pretrained(folder)
         return {path.name: path.read_bytes() for path in pathlib.Path(folder).iterdir() if path.is_file()}
 
 
 def from_torchvision(name, options):
     import torchvision
 
+    build = torchvision.models.get_model_builder(name)
     extra = {"num_classes": options.classes} if options.classes and not options.pretrained else {}
-    model = torchvision.models.get_model(name, weights="DEFAULT" if options.pretrained else None, **extra)
-    transforms = torchvision.models.get_model_weights(name).DEFAULT.transforms()
-    size = options.image or getattr(transforms, "crop_size", [224])[0]
-    return model, {next(iter(forward_parameters(model))): torch.rand(options.batch, 3, size, size)}, {}
+    if "weights_backbone" in inspect.signature(build).parameters and not options.pretrained:
+        extra["weights_backbone"] = None  # or they are downloaded
+    kind = build.__module__.removeprefix("torchvision.models.").partition(".")[0]
+    if kind == "detection":
+        raise ValueError("a detector chooses boxes by their values, which no graph can: pass FILE.py:FUNCTION with the part that you train")
+    model = build(weights="DEFAULT" if options.pretrained else None, **extra)
+    weights = torchvision.models.get_model_weights(name).DEFAULT
+    size = options.image or getattr(weights.transforms(), "crop_size", [224])[0]
+    frames = [max(16, weights.meta.get("min_temporal_size", 0))] if kind == "video" else []
+    needed = [name for name, parameter in forward_parameters(model).items() if parameter.default is parameter.empty]
+    return model, {name: torch.rand(options.batch, 3, *frames, size, size) for name in needed}, {}
 
 
 def from_timm(name, options):
@@ -360,18 +535,38 @@ def from_timm(name, options):
 
 
 def from_file(path, function):
+    if not pathlib.Path(path).is_file():
+        raise SystemExit(f"export.py: there is no file {path}")
+    sys.path.insert(0, str(pathlib.Path(path).resolve().parent))  # as for a script
     spec = importlib.util.spec_from_file_location(pathlib.Path(path).stem, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    model, inputs = getattr(module, function)()
-    if not isinstance(inputs, dict):
-        inputs = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
-        names = [name for name, parameter in forward_parameters(model).items() if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
-        if len(inputs) > len(names):
-            raise SystemExit(f"export.py: {function} gives {len(inputs)} inputs, but forward takes {', '.join(names)}: must give a dict by these names")
-        inputs = dict(zip(names, inputs))
-    return model, inputs, {}
+    if not callable(getattr(module, function, None)):
+        raise SystemExit(f"export.py: {path} has no function {function}{near(function, vars(module))}")
+    made = getattr(module, function)()
+    if not isinstance(made, tuple) or len(made) != 2 or not isinstance(made[0], torch.nn.Module):
+        raise SystemExit(f"export.py: {function} must return (model, inputs), not {type(made).__name__}")
+    try:
+        return made[0], named_inputs(*made), {}
+    except ValueError as error:
+        raise SystemExit(f"export.py: {error}") from None
+
+
+def near(name, names):
+    """A hint at names that are like a wrong one."""
+    found = difflib.get_close_matches(name, names)
+    return f": did you mean {' or '.join(found)}?" if found else ""
+
+
+def known_names(library):
+    """The names of a library's models."""
+    module = sys.modules.get(library)
+    if module is None:
+        return []
+    if library == "timm":
+        return module.list_models()
+    return module.models.list_models() if library == "torchvision" else dir(module)
 
 
 def forward_parameters(model):
@@ -382,15 +577,15 @@ def load(options):
     source, _, name = options.model.partition(":")
     if not name:
         raise SystemExit(f"export.py: the model is '{options.model}': must be transformers:, torchvision: or timm: and a name, or FILE.py:FUNCTION")
-    if source == "transformers":
-        return from_transformers(name, options)
-    if source == "torchvision":
-        return from_torchvision(name, options)
-    if source == "timm":
-        return from_timm(name, options)
     if source.endswith(".py"):
         return from_file(source, name)
-    raise SystemExit(f"export.py: '{source}' is unknown: must be transformers, torchvision, timm, or a file that ends in .py")
+    libraries = {"transformers": from_transformers, "torchvision": from_torchvision, "timm": from_timm}
+    if source not in libraries:
+        raise SystemExit(f"export.py: '{source}' is unknown: must be transformers, torchvision, timm, or a file that ends in .py")
+    try:
+        return libraries[source](name, options)
+    except Exception as error:
+        raise SystemExit(f"export.py: can't make {name} of {source}: {reason(error)}{near(name, known_names(source))}") from None
 
 
 def export_any(model, inputs, output, files):
@@ -414,7 +609,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="what to export, as above")
     parser.add_argument("--output", help="the file to write; default: NAME.pt2")
-    parser.add_argument("--config", default="{}", help="values of a configuration of transformers, as a JSON object")
+    parser.add_argument("--config", type=json.loads, default={}, help="values of a configuration of transformers, as a JSON object")
     parser.add_argument("--pretrained", action="store_true", help="weights of torchvision or timm, downloaded")
     parser.add_argument("--classes", type=int, help="classes of torchvision's and timm's models")
     parser.add_argument("--batch", type=int, default=4, help="examples in the example batch; at least 2 if it varies")
@@ -430,7 +625,7 @@ def main():
         inputs, varying = export_any(model, inputs, output, files)
     except Exception as error:
         raise SystemExit(f"export.py: torch.export can't export {type(model).__name__}: {reason(error)}") from None
-    inputs = {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
+    inputs = flat_inputs(inputs)
     parameters = sum(p.numel() for p in model.parameters())
     with_loss = any(name in inputs for name in LABELS) or "return_loss" in forward_parameters(model)
     print(f"""{output}: {type(model).__name__}, {parameters:,} parameters, graphs of training and evaluation

@@ -198,7 +198,7 @@ def trainer_model(source):
     import export
     import transformers
 
-    options = argparse.Namespace(model=source, config="{}", batch=1, length=8)
+    options = argparse.Namespace(model=source, config={}, batch=1, length=8)
     model, _, _ = export.load(options)
     decaying = set(transformers.Trainer.get_decay_parameter_names(None, model))
     return model, parameter_groups(model, 0.0, decaying)

@@ -6,7 +6,8 @@ import sys
 import tempfile
 
 from checks import check, same
-from exported_tools import batch_at, close, exported_models, loss_of, run, safetensors, set_dropout, torch, transformers
+from exported_tools import batch_at, close, exported_models, loss_of, run, safetensors, torch, transformers
+from exported_folders import check_classes, set_dropout
 from export import export_model
 
 # .ci/run makes fewer.
@@ -65,6 +66,7 @@ def check_model(make, folder):
     with torch.no_grad():
         for batch in batches:
             check(close(loss_of(back, batch, kind).item(), loss_of(model, batch, kind).item(), 1e-5), f"{name}: the saved weights give another loss")
+    classes = check_classes(folder / "run" / "final", back, folder / "reference") if isinstance(model, transformers.PreTrainedModel) else []
     changed = [key for key, value in back.state_dict().items() if not torch.equal(value, start[key])]
     check(changed, f"{name}: training has changed nothing")
 
@@ -76,7 +78,7 @@ def check_model(make, folder):
     unbroken = safetensors.torch.load_file(folder / "run" / "final" / "model.safetensors")
     for key, value in safetensors.torch.load_file(folder / "killed" / "final" / "model.safetensors").items():
         check(torch.equal(value, unbroken[key]), f"{name}: {key} differs after a kill and a resume")
-    print(f"{name}: {STEPS} losses within {worst:.1e}, {len(changed)} tensors changed")
+    print(f"{name}: {STEPS} losses within {worst:.1e}, {len(changed)} tensors changed" + (f", loaded by {', '.join(classes)}" if classes else ""))
 
 
 for make in exported_models.MODELS:

@@ -6,7 +6,8 @@ import sys
 import tempfile
 
 from checks import check, same
-from exported_tools import batch_at, close, exported_models, loss_of, run, safetensors, set_dropout, torch
+from exported_tools import batch_at, close, exported_models, loss_of, run, safetensors, torch
+from exported_folders import set_dropout
 from export import dynamic_shapes, export_model, register_named_tuple
 
 ROWS, SIZE, STEPS, SEEDS, RATE = 24, 6, 30, 6, 0.05

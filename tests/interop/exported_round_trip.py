@@ -6,7 +6,8 @@ import sys
 import tempfile
 
 from checks import check, same
-from exported_tools import ROOT, batch_at, exported_models, run, safetensors, set_dropout, torch, transformers
+from exported_tools import ROOT, batch_at, exported_models, run, safetensors, torch, transformers
+from exported_folders import set_dropout
 from export import export_model
 import optimizer_state
 

@@ -35,21 +35,6 @@ def close(a, b, relative):
     return abs(a - b) <= relative * max(abs(a), abs(b), 1e-6)
 
 
-def set_dropout(model, probability):
-    """Sets dropout of every kind, with batch norms and the rest in training mode."""
-    for module in model.modules():
-        for name in ("p", "dropout", "attention_dropout", "attn_pdrop", "drop_prob", "activation_dropout", "attention_probs_dropout_prob", "dropout_prob", "dropout_rate"):
-            if isinstance(getattr(module, name, None), float):
-                setattr(module, name, probability)
-        if isinstance(module, torch.nn.LSTM):
-            module.dropout = probability
-    if hasattr(model, "config"):
-        for name in vars(model.config):
-            if "dropout" in name or "pdrop" in name or "layerdrop" in name:
-                if isinstance(getattr(model.config, name), float):
-                    setattr(model.config, name, probability)
-
-
 def loss_of(model, batch, kind):
     batch = dict(batch)
     if kind == "own":

@@ -5,7 +5,8 @@ import pathlib
 import tempfile
 
 from checks import check, same
-from exported_tools import close, exported_models, run, safetensors, set_dropout, torch, transformers
+from exported_tools import close, exported_models, run, safetensors, torch, transformers
+from exported_folders import set_dropout
 from export import export_model
 
 STEPS, ROWS, ACCUMULATION = 50, 32, 2
