@@ -4,7 +4,9 @@
 #include <random>
 #include <sstream>
 
+#include <etude/formats/npy.hpp>
 #include <etude/formats/safetensors.hpp>
+#include <etude/formats/token_windows.hpp>
 
 #include "common.hpp"
 
@@ -133,6 +135,42 @@ etude::Batch boxes_in_one(const std::vector<etude::Example>& examples) {
       .size = std::ssize(examples)};
 }
 // [/ragged]
+
+// [windows]
+/// The windows of a file of tokens, for a model that shifts the labels itself.
+struct Windows {
+  using BatchType = etude::Batch;
+  using BatchRequestType = etude::TokenWindows::BatchRequestType;
+  etude::TokenWindows tokens;
+
+  std::size_t size() const { return tokens.size(); }
+  etude::Batch get_batch(BatchRequestType indices) const {
+    const torch::Tensor ids = tokens.get_batch(indices).inputs;
+    return {
+        .inputs = {{ids, ids}, {"input_ids", "labels"}},
+        .labels = {},
+        .size = ids.size(0)};
+  }
+};
+// [/windows]
+
+void files_of_python() {
+  std::ofstream("train.bin", std::ios::binary) << std::string(200, 'a');
+  const Windows windows{{"train.bin", {.context = 8}}};
+  const etude::Batch batch = windows.get_batch({0, 1});
+  check(
+      batch.inputs["labels"].equal(batch.inputs["input_ids"]) &&
+          batch.inputs["labels"].size(1) == 8,
+      "the model gets its labels");
+  etude::save_npy("pixels.npy", torch::rand({6, 3, 4, 4}));
+  etude::save_npy("labels.npy", torch::zeros({6}, torch::kLong));
+  // [arrays]
+  const etude::Tensors pictures(
+      {etude::load_npy("pixels.npy"), etude::load_npy("labels.npy")},
+      {"pixel_values", "labels"});
+  // [/arrays]
+  check(etude::Dataset(pictures).size() == 6, "arrays are a dataset");
+}
 
 void collators() {
   const auto image = torch::rand({3, 8, 8});
@@ -296,6 +334,6 @@ void metrics() {
 
 int main() {
   return run(
-      datasets, divided_data, several_evaluations, collators, metrics,
-      tensors_in_checkpoints, variables_in_checkpoints);
+      datasets, divided_data, several_evaluations, files_of_python, collators,
+      metrics, tensors_in_checkpoints, variables_in_checkpoints);
 }
