@@ -1,11 +1,12 @@
 // Trains an exported model as run.py's Python contestants do: exported_bench MODEL.pt2 DATA.safetensors LOSS
-// BATCH WARMUP STEPS STARTED, where LOSS is own or cross_entropy, and STARTED is when the process was
-// started, in seconds since 1970. Prints one line of JSON.
+// BATCH WARMUP STEPS STARTED [FOLDER], where LOSS is own or cross_entropy, STARTED is when the process was
+// started, in seconds since 1970, and FOLDER is one for the trained model. Prints one line of JSON.
 
 #include <chrono>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "etude/etude.hpp"
 #include "etude/formats/stored_tensors.hpp"
@@ -29,14 +30,14 @@ struct Clock {
   }
 };
 
-struct LastLoss {
-  torch::Tensor loss;
-  void on(const etude::BackwardEnd& e) { loss = e.loss; }
+struct Losses {
+  std::vector<torch::Tensor> losses;
+  void on(const etude::BackwardEnd& e) { losses.push_back(e.loss); }
 };
 
 }  // namespace
 
-int main(int, char** argv) {
+int main(int argc, char** argv) {
   const std::string loss = argv[3];
   const std::int64_t batch = std::stoll(argv[4]), warmup = std::stoll(argv[5]), steps = std::stoll(argv[6]);
   etude::TrainerOptions options{.model = etude::load_exported(argv[1]),
@@ -51,13 +52,18 @@ int main(int, char** argv) {
                                          .train_sampling_strategy = etude::SamplingStrategy::sequential},
                                 .train_dataset = etude::stored_tensors(argv[2])};
   if (loss == "cross_entropy") options.loss = torch::nn::CrossEntropyLoss();
-  etude::Trainer<Clock, LastLoss, etude::NoDefaultCallbacks> trainer(
-      std::move(options), Clock{.warmup = warmup, .steps = steps}, LastLoss{});
+  etude::Trainer<Clock, Losses, etude::NoDefaultCallbacks> trainer(
+      std::move(options), Clock{.warmup = warmup, .steps = steps}, Losses{});
   trainer.train();
+  if (argc > 8) trainer.save_model(argv[8]);
+  const auto losses = torch::stack(trainer.callback<Losses>().losses).to(torch::kDouble);
   const auto& clock = trainer.callback<Clock>();
-  fmt::print("{}\n", nlohmann::json{{"seconds", clock.end - clock.begin},
-                                    {"startup", clock.first - std::stod(argv[7])},
-                                    {"loss", trainer.callback<LastLoss>().loss.item<double>()},
-                                    {"peak_memory", etude::peak_resident_memory()}}
-                         .dump());
+  fmt::print("{}\n",
+             nlohmann::json{{"seconds", clock.end - clock.begin},
+                            {"startup", clock.first - std::stod(argv[7])},
+                            {"loss", losses[-1].item<double>()},
+                            {"losses", std::vector<double>(losses.data_ptr<double>(),
+                                                           losses.data_ptr<double>() + losses.numel())},
+                            {"peak_memory", etude::peak_resident_memory()}}
+                 .dump());
 }
