@@ -555,7 +555,7 @@ def from_file(path, function):
 
 def near(name, names):
     """A hint at names that are like a wrong one."""
-    found = difflib.get_close_matches(name, names)
+    found = [] if name in names else difflib.get_close_matches(name, names)
     return f": did you mean {' or '.join(found)}?" if found else ""
 
 
@@ -600,6 +600,16 @@ def export_any(model, inputs, output, files):
         return without, export_model(model, without, output, files)[1]
 
 
+def json_object(text):
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"it isn't JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError("it must be a JSON object, such as '{\"n_layer\": 4}'")
+    return value
+
+
 def describe(name, value):
     sizes = ", ".join(str(size) for size in value.shape)
     return f"{name} {str(value.dtype).removeprefix('torch.')} [{sizes}]"
@@ -609,7 +619,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="what to export, as above")
     parser.add_argument("--output", help="the file to write; default: NAME.pt2")
-    parser.add_argument("--config", type=json.loads, default={}, help="values of a configuration of transformers, as a JSON object")
+    parser.add_argument("--config", type=json_object, default={}, help="values of a configuration of transformers, as a JSON object")
     parser.add_argument("--pretrained", action="store_true", help="weights of torchvision or timm, downloaded")
     parser.add_argument("--classes", type=int, help="classes of torchvision's and timm's models")
     parser.add_argument("--batch", type=int, default=4, help="examples in the example batch; at least 2 if it varies")
@@ -632,7 +642,7 @@ def main():
 takes {'; '.join(describe(*item) for item in inputs.items())}
 varies: {varying}
 
-In C++ (link etude::torch_file):
+In C++ (link etude::exported):
 
   #include <etude/etude.hpp>
   #include <etude/model/load_exported.hpp>

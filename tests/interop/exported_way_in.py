@@ -1,5 +1,6 @@
 """What tools/export.py makes of a model: its inputs, tied weights, experts, adapters, and its messages; what C++ saves goes back."""
 
+import argparse
 import contextlib
 import io
 import json
@@ -196,13 +197,23 @@ def check_messages():
         (f"{folder}/none.py:make", "there is no file"),
         ("transformers:GPT2LMHeadmodel", "can't make GPT2LMHeadmodel of transformers", "did you mean GPT2LMHeadModel"),
         ("transformers:AutoModel", "it isn't the class of a model"),
+        ("transformers:GPT2LMHeadModel --config {\"n_embd\":30,\"n_head\":4}", "can't make GPT2LMHeadModel of transformers: `embed_dim` must be divisible"),
         ("torchvision:resnet81", "can't make resnet81 of torchvision", "did you mean", "resnet18"),
         ("torchvision:fasterrcnn_resnet50_fpn", "chooses boxes by their values"),
         ("timm:resnet81", "can't make resnet81 of timm", "did you mean"),
         ("keras:x", "'keras' is unknown"),
     ]:
-        said = says(what, "--output", folder / "never.pt2")
+        said = says(*what.split(), "--output", folder / "never.pt2")
         check(all(word in said for word in words) and "\n" not in said.strip(), f"{what}: it says '{said}', expected {words}")
+
+
+    for text, words in (("{n_embd: 30}", "it isn't JSON"), ("[30]", "must be a JSON object")):
+        try:
+            export.json_object(text)
+        except argparse.ArgumentTypeError as error:
+            check(words in str(error), f"--config {text}: it says '{error}', expected '{words}'")
+        else:
+            check(False, f"--config {text} is taken")
 
 
 def check_vision():
