@@ -89,7 +89,7 @@ def data_from_python(folder):
         said = float(re.search(r"hasn't seen: ([0-9.]+)", run(folder, CLASSIFY_TEXTS, "--num_train_epochs", "4", "--learning_rate", "3e-3"))[1])
         check(said < 0.3, f"the loss is {said}: 0.69 before training")
         exec(result, given)
-        right = [answer["label"] == f"LABEL_{label}" for answer, label in zip(given["classify"](test["text"]), test["label"])]
+        right = [answer["label"] == f"LABEL_{label}" for answer, label in zip(given["classify"](list(test["text"])), test["label"])]
         check(sum(right) > 0.9 * len(right), f"{sum(right)} of {len(right)} texts are classified as they are labelled")
         for part in (text, tokens, pictures):
             exec(part, given)
