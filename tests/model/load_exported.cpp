@@ -241,7 +241,9 @@ TEST_CASE("a trained model is saved as a file of the same kind") {
   CHECK(again->files() == etude::ModelFiles{{"config.json", "{}"}});
   const etude::ZipArchive before(loaded.folder / "m.pt2"), after(path);
   CHECK(before.entries().size() == after.entries().size());
-  for (const auto& [name, entry] : before.entries()) {
+  for (const auto& each : before.entries()) {
+    const auto& name = each.first;
+    const auto& entry = each.second;
     CAPTURE(name);
     REQUIRE(after.find(name));
     CHECK(after.find(name)->size == after.find(name)->compressed_size);
