@@ -27,7 +27,7 @@ int main(int argc, char** argv) try {
     optimizer.step();
     if (step % 50 == 49) fmt::print("step {}: loss {:.9f}\n", step + 1, loss.item<double>());
   }
-  etude::save_model_files(argv[2], etude::state_dict(*model));           // model.safetensors
+  etude::save_model_files(argv[2], etude::Model(model).state_dict());    // model.safetensors
   model->save_exported(std::filesystem::path(argv[2]) / "trained.pt2");  // torch.export.load
 } catch (const std::exception& error) {
   fmt::print(stderr, "{}\n", error.what());
