@@ -74,7 +74,7 @@ project 'COMPONENTS core study'
 configure -DTorch_DIR=/nowhere || fail "the components core and study should need no LibTorch:" "$(cat output)"
 cmake --build project/build >output 2>&1 || fail "$(cat output)"
 project/build/core | grep -x 'tick 7'
-fails 'COMPONENTS core tensorbord' "There is no component 'tensorbord'; must be one of core, pages, study, etude" "$@"
+fails 'COMPONENTS core tensorbord' "There is no component 'tensorbord'; must be one of core, pages, study, tensors, etude" "$@"
 fails 'COMPONENTS png' "needs libpng (Debian: libpng-dev)" -DCMAKE_DISABLE_FIND_PACKAGE_PNG=ON "$@"
 fails 'COMPONENTS mlflow' "ETUDE_MLFLOW needs CURL: install it (Debian: libcurl4-openssl-dev)" -DCMAKE_DISABLE_FIND_PACKAGE_CURL=ON "$@"
 fails 'COMPONENTS etude' "which has no TorchConfig.cmake" "$@" -DTorch_DIR=/nowhere
