@@ -19,7 +19,7 @@ function(etude_amalgamate name)
 endfunction()
 set(etude_without_torch core pages study)
 etude_amalgamate(etude-core ${etude_without_torch})
-etude_amalgamate(etude ${etude_without_torch} etude kernels parallel search report)
+etude_amalgamate(etude ${etude_without_torch} tensors etude kernels parallel search report)
 
 # g++ looks into /usr/include by itself, and not as early as it would with -isystem.
 get_target_property(etude_gloo_include etude::gloo INTERFACE_INCLUDE_DIRECTORIES)
