@@ -380,9 +380,9 @@ void TrainerCore::save_model(const std::filesystem::path& directory) const {
   const PhaseClock::Scope scope(phase_clock, TimedPhase::saving);
   const ShardedUnits::Whole whole(sharded_units.get());
   if (!ranks.is_first()) return;
-  const auto state = model.state_dict();
-  save_model_files(directory, state, default_max_shard_size, options.files());
-  options.save_companions(model, state, directory);
+  const auto weights = model.state_dict();
+  save_model_files(directory, weights, default_max_shard_size, options.files());
+  options.save_companions(model, weights, directory);
 }
 
 void TrainerCore::make_model() {
