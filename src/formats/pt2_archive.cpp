@@ -133,7 +133,7 @@ void Pt2Archive::save(const std::filesystem::path& path,
       }
       for (auto& [name, tensor] : tensors(kind, model, storages)) {
         const auto* now = value(kind, model, name);
-        // What is expanded can't be written to, but is seldom changed.
+        // An expanded tensor can't be written to, so it is left alone unless its values differ.
         if (now && !tensor.equal(now->to(tensor.options()))) tensor.copy_(*now);
       }
     }

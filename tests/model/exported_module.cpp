@@ -157,7 +157,7 @@ TEST_CASE("conditions of sizes are checked, with the inputs that they are about"
   CHECK(contains(
       refused(R"(["L['n'] == 3", "7 % (L['inputs'].size()[0] // 2) != 9"])", torch::ones({1, 6}), labels),
       "must satisfy 7 % (inputs.size(0) // 2) != 9"));
-  // Of inputs that aren't given, nothing is known.
+  // A guard isn't checked for inputs that aren't given.
   CHECK(x::module_of(model, {{"scale.weight", numbers({2})}})->forward(Tensors({batch}, {"inputs"})).size() ==
         1);
   model.guards = R"(["L['other'].size()[0] == 3"])";

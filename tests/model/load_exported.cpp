@@ -214,7 +214,7 @@ TEST_CASE("plain torch.export.save of every torch opens, computes and trains") {
     torch::optim::SGD optimizer(module->parameters(), torch::optim::SGDOptions(0.125));
     const torch::Tensor y = module(x);
     CHECK(y.equal(torch::tensor({{1.125f, 1.5f}, {2.25f, 6.f}})));
-    // Of the mean of y^2: the gradient of y is y / 2.
+    // The loss is the mean of four y^2, so the gradient of y is y / 2.
     y.square().mean().backward();
     optimizer.step();
     const auto parameters = module->named_parameters();

@@ -23,7 +23,7 @@ namespace detail {
 ExportedProgram load_program(const Pt2Archive& archive, const std::string& model,
                              Pt2Archive::NamedTensors& tensors);
 
-/// What tools/export.py notes in a file about the model, for ExportedModuleImpl::Content.
+/// The notes on a model that tools/export.py writes into its file.
 struct ExportNotes {
   LossItems loss_items = LossItems::unknown;
   TiedNames tied;
