@@ -50,6 +50,7 @@
 #include "etude/callbacks/wsd_checkpoint.hpp"
 #include "etude/checkpoint/load_weights.hpp"
 #include "etude/checkpoint/resume.hpp"
+#include "etude/data/concatenated.hpp"
 #include "etude/data/on_policy.hpp"
 #include "etude/data/padding.hpp"
 #include "etude/data/parallel_streams.hpp"

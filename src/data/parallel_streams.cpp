@@ -31,6 +31,7 @@ class ParallelStreams final : public DatasetSource {
   std::optional<std::int64_t> size() const override { return windows_per_stream() * streams_; }
   std::optional<std::int64_t> streams() const override { return streams_; }
   bool is_indexed() const override { return true; }
+  bool makes_examples() const override { return windows_->makes_examples(); }
   std::shared_ptr<DatasetSource> copy() const override {
     return std::make_shared<ParallelStreams>(windows_->copy(), streams_);
   }

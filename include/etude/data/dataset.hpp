@@ -8,6 +8,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "etude/data/dataset_source.hpp"
 #include "etude/data/dataset_state.hpp"
@@ -126,6 +127,7 @@ class Dataset {
     }
   }
 
+  friend Dataset concatenated(std::vector<Dataset> datasets);
   friend Dataset parallel_streams(Dataset windows, std::int64_t streams);
   friend Dataset already_divided(Dataset part);
 

@@ -36,6 +36,8 @@ struct DatasetSource {
   virtual ~DatasetSource() = default;
   virtual std::optional<std::int64_t> size() const = 0;
   virtual bool is_indexed() const = 0;
+  /// Whether `fetch` collates examples itself, rather than asking for whole batches.
+  virtual bool makes_examples() const { return false; }
   /// The number of examples that every batch must have, each the continuation of the one in its place.
   virtual std::optional<std::int64_t> streams() const { return std::nullopt; }
   /// `seed` seeds the generators of examples that take one.
@@ -192,6 +194,13 @@ class IndexedSource final : public OwnedSource<T> {
   using OwnedSource<T>::OwnedSource;
 
   bool is_indexed() const override { return true; }
+  bool makes_examples() const override {
+    if constexpr (TorchIndexed<T> && !RandomGetter<T>)
+      return ExampleRange<std::remove_cvref_t<decltype(std::declval<T&>().get_batch(
+          std::declval<typename T::BatchRequestType>()))>>;
+    else
+      return true;
+  }
   std::shared_ptr<DatasetSource> copy() const override {
     if constexpr (std::copy_constructible<T>) {
       return std::make_shared<IndexedSource>(*this);
