@@ -51,6 +51,6 @@ if(PROJECT_IS_TOP_LEVEL)
   set(CPACK_DEBIAN_PACKAGE_DEPENDS "libboost-dev (>= 1.74), libfmt-dev, nlohmann-json3-dev, libxxhash-dev (>= 0.8)")
   # Not a dependency, as pip has a newer LibTorch.
   set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "cmake (>= 3.25), libtorch-dev (>= 1.13.1)")
-  set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libpng-dev, libcsv-dev, libzip-dev, libcurl4-openssl-dev, libprotozero-dev, libssl-dev")
+  set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libpng-dev, libjpeg-dev, libcsv-dev, libzip-dev, libcurl4-openssl-dev, libprotozero-dev, libssl-dev")
   include(CPack)
 endif()

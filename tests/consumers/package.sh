@@ -76,6 +76,7 @@ cmake --build project/build >output 2>&1 || fail "$(cat output)"
 project/build/core | grep -x 'tick 7'
 fails 'COMPONENTS core tensorbord' "There is no component 'tensorbord'; must be one of core, pages, study, tensors, etude" "$@"
 fails 'COMPONENTS png' "needs libpng (Debian: libpng-dev)" -DCMAKE_DISABLE_FIND_PACKAGE_PNG=ON "$@"
+fails 'COMPONENTS images' "needs libpng and libjpeg-turbo (Debian: libpng-dev, libjpeg-dev)" -DCMAKE_DISABLE_FIND_PACKAGE_JPEG=ON "$@"
 fails 'COMPONENTS mlflow' "ETUDE_MLFLOW needs CURL: install it (Debian: libcurl4-openssl-dev)" -DCMAKE_DISABLE_FIND_PACKAGE_CURL=ON "$@"
 fails 'COMPONENTS etude' "which has no TorchConfig.cmake" "$@" -DTorch_DIR=/nowhere
 project 'COMPONENTS etude OPTIONAL_COMPONENTS mlflow'
