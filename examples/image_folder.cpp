@@ -1,12 +1,9 @@
 /// A convolutional network learns from a folder of image files, which worker threads decode and transform.
 /// `loops/image_folder.cpp` is the loop that it replaces.
 
-#include <png.h>
-
-#include <algorithm>
+#include <etude/formats/image_folder.hpp>
 #include <etude/formats/png.hpp>
 #include <filesystem>
-#include <memory>
 #include <stdexcept>
 
 #include "data/digits.hpp"
@@ -17,59 +14,28 @@ struct Options {
   ETUDE_STRUCT(
       Options,
       (std::string, images,
-       "a folder with train/CLASS/*.png and test/CLASS/*.png of one size; if it doesn't exist, it is "
-       "made of the digits in examples/data",
+       "a folder with train/CLASS/*.png and test/CLASS/*.png (or .jpg); if it doesn't exist, it is made of "
+       "the digits in examples/data",
        "digit_images"),
       (bool, augment, "shift the images of the training at random", true));
 };
 
-/// The grey pixels of a PNG file [1, H, W], between 0 and 1.
-torch::Tensor read_png(const fs::path& path) {
-  png_image image{};
-  image.version = PNG_IMAGE_VERSION;
-  const std::unique_ptr<png_image, decltype(&png_image_free)> freed(&image, png_image_free);
-  const auto check = [&](int succeeded) {
-    if (succeeded == 0) throw std::runtime_error(path.string() + ": " + image.message);
-  };
-  check(png_image_begin_read_from_file(&image, path.c_str()));
-  image.format = PNG_FORMAT_GRAY;
-  const auto pixels = torch::empty({1, image.height, image.width}, torch::kByte);
-  check(png_image_finish_read(&image, nullptr, pixels.data_ptr(), 0, nullptr));
-  return pixels.to(torch::kFloat) / 255;
-}
+/// The images of a folder with a folder for each class, moved by up to a pixel.
+struct Shifted {
+  etude::ImageFolder images;
 
-/// Image files and their classes, as torchvision's ImageFolder has them: each folder is a class, in
-/// alphabetical order. The examples are in the order of the files' names.
-struct ImageFolder {
-  ImageFolder(const fs::path& root, bool augment_) : augment(augment_) {
-    std::vector<fs::path> classes;
-    for (const auto& folder : fs::directory_iterator(root)) classes.push_back(folder.path());
-    std::ranges::sort(classes);
-    for (std::size_t i = 0; i < classes.size(); ++i)
-      for (const auto& file : fs::directory_iterator(classes[i]))
-        if (file.path().extension() == ".png") examples.emplace_back(file.path(), i);
-    std::ranges::sort(examples, {}, [](const auto& example) { return example.first.filename(); });
-    if (examples.empty()) throw std::runtime_error(root.string() + " has no CLASS/*.png");
-  }
-
-  std::size_t size() const { return examples.size(); }
+  std::size_t size() const { return images.size(); }
 
   /// Called by the workers. Whatever their number, an example has the same random numbers.
   std::pair<torch::Tensor, std::int64_t> get(std::size_t index, torch::Generator& random) const {
-    const auto& [path, label] = examples[index];
-    auto pixels = read_png(path);
-    if (augment) {
-      const auto height = pixels.size(1), width = pixels.size(2);
-      const auto corner = torch::randint(3, {2}, random);
-      pixels = torch::constant_pad_nd(pixels, {1, 1, 1, 1})
-                   .narrow(1, corner[0].item<std::int64_t>(), height)
-                   .narrow(2, corner[1].item<std::int64_t>(), width);
-    }
-    return {(pixels - 0.5) / 0.5, label};
+    const auto [pixels, label] = images.get(index, random);
+    const auto corner = torch::randint(3, {2}, random);
+    constexpr double black = -1;
+    return {torch::constant_pad_nd(pixels, {1, 1, 1, 1}, black)
+                .narrow(1, corner[0].item<std::int64_t>(), pixels.size(1))
+                .narrow(2, corner[1].item<std::int64_t>(), pixels.size(2)),
+            label};
   }
-
-  std::vector<std::pair<fs::path, std::int64_t>> examples;
-  bool augment;
 };
 
 /// A folder whose writing is interrupted doesn't count as written.
@@ -103,12 +69,17 @@ TORCH_MODULE(Net);
 void train(const etude::TrainingArguments& args, const Options& options) {
   const fs::path root = options.images;
   if (!fs::exists(root)) write_digits(root);
-  etude::Trainer<> trainer({.model_init = [] { return Net(); },
-                            .args = args,
-                            .loss = torch::nn::CrossEntropyLoss(),
-                            .train_dataset = ImageFolder(root / "train", options.augment),
-                            .eval_dataset = etude::Dataset(ImageFolder(root / "test", false)),
-                            .compute_metrics = etude::metrics::accuracy});
+  const etude::ImageFolderOptions format{.height = 8, .width = 8, .channels = 1, .mean = {0.5}, .std = {0.5}};
+  const etude::ImageFolder images(root / "train", format);
+  auto test_format = format;
+  test_format.classes = images.classes();
+  etude::Trainer<> trainer(
+      {.model_init = [] { return Net(); },
+       .args = args,
+       .loss = torch::nn::CrossEntropyLoss(),
+       .train_dataset = options.augment ? etude::Dataset(Shifted{images}) : etude::Dataset(images),
+       .eval_dataset = etude::Dataset(etude::ImageFolder(root / "test", test_format)),
+       .compute_metrics = etude::metrics::accuracy});
   trainer.train();
 }
 

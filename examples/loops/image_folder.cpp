@@ -42,7 +42,7 @@ struct ImageFolder : torch::data::datasets::Dataset<ImageFolder> {
     for (std::size_t i = 0; i < classes.size(); ++i)
       for (const auto& file : fs::directory_iterator(classes[i]))
         if (file.path().extension() == ".png") examples.emplace_back(file.path(), i);
-    std::ranges::sort(examples, {}, [](const auto& example) { return example.first.filename(); });
+    std::ranges::sort(examples);
     if (examples.empty()) throw std::runtime_error(root.string() + " has no CLASS/*.png");
   }
 
