@@ -161,7 +161,7 @@ TEST_CASE("PNG and JPEG files of all kinds have Pillow's pixels, as RGB and as g
   }
 }
 
-TEST_CASE("of a grey PNG of 16 bits, the upper 8 bits are kept") {
+TEST_CASE("a grey PNG of 16 bits keeps its upper 8 bits") {
   const auto file = bytes_of(
       "89504e470d0a1a0a0000000d49484452000000050000000310000000002ecd46670000002a4944415478da63"
       "38fab5b29cfd88a3e296df0caddcf1e71cde893bcd3ecbb052ac55e75dc9db5e532e00fe060ebeeb967eb800"

@@ -87,7 +87,7 @@ TEST_CASE("an image that has the size already isn't changed, but for mean and st
   CHECK(grey[0][0][0].item<float>() == doctest::Approx(25. / 255));  // 0.587 * 31 + 0.114 * 62 = 25.3
 }
 
-TEST_CASE("of an image with a margin of half a pixel, Python's rounding decides") {
+TEST_CASE("a centre at half a pixel is rounded as in Python, half to even") {
   const toy::Folder folder;
   write_image(folder / "a/0.png", 1, 4);
   write_image(folder / "b/0.png", 1, 8);
@@ -120,7 +120,7 @@ TEST_CASE("random parts and flips are those of torchvision with the same seed") 
   }
 }
 
-TEST_CASE("of an image too narrow for any random part, the centre is taken") {
+TEST_CASE("an image too narrow for any random part gives its centre") {
   const toy::Folder folder;
   write_image(folder / "a/0.png", 2, 200);
   const auto image =

@@ -23,8 +23,8 @@ ETUDE_ENUM(ImageChannels, grey, rgb);
 /// Reads a PNG or JPEG file: uint8 [C, H, W] on the CPU. The file's content decides which of the two it is,
 /// not its name. The pixels are those of Pillow's `Image.open(path).convert("RGB")`, or `"L"` for grey: alpha
 /// is dropped, colour profiles, gamma and orientation are ignored, and the grey of a colour is (19595 R +
-/// 38470 G + 7471 B) / 65536, rounded. Of 16 bits a channel it keeps the upper 8, also of grey ones, which
-/// Pillow clips.
+/// 38470 G + 7471 B) / 65536, rounded. Files of 16 bits a channel keep the upper 8; Pillow
+/// clips grey ones instead.
 ///
 /// Throws DataError, with the path, for a file that can't be read, is neither a PNG nor a JPEG, is damaged or
 /// truncated, or has more than 178,956,970 pixels, where Pillow stops too.
