@@ -142,6 +142,15 @@ TensorFiles ExportedModuleImpl::tensor_files() const {
   return {{"adapter_model.safetensors", adapter_}};
 }
 
+std::vector<ExportedModuleImpl::Input> ExportedModuleImpl::inputs() const {
+  std::vector<Input> result;
+  for (const auto& input : training_.program.inputs) {
+    auto& added = result.emplace_back(Input{input.name, input.dtype, {}, detail::is_label(input.name)});
+    for (const auto& size : input.sizes) added.sizes.push_back(size.fixed < 0 ? -1 : size.fixed);
+  }
+  return result;
+}
+
 std::vector<std::string> ExportedModuleImpl::input_names() const {
   std::vector<std::string> names;
   for (const auto& input : training_.program.inputs) names.push_back(input.name);

@@ -191,6 +191,14 @@ TEST_CASE("a file of torch 2.8, whose tensors are pickled, computes what torch 2
       etude::load_exported(std::filesystem::path(__FILE__).parent_path() / "exported_by_torch_2_8.pt2");
   CHECK(module->named_parameters().keys() ==
         std::vector<std::string>{"norm.weight", "norm.bias", "linear.weight", "linear.bias"});
+  const auto inputs = module->inputs();
+  REQUIRE(inputs.size() == 2);
+  CHECK(inputs[0].name == "x");
+  CHECK((inputs[0].dtype == torch::kFloat));
+  CHECK(inputs[0].sizes == std::vector<std::int64_t>{-1, 3});
+  CHECK_FALSE(inputs[0].is_label);
+  CHECK(inputs[1].name == "labels");
+  CHECK(inputs[1].is_label);
   const etude::Tensors batch({torch::arange(6).to(torch::kFloat).reshape({2, 3}), torch::zeros({2, 2})},
                              {"x", "labels"});
   module->eval();

@@ -9,6 +9,7 @@
 #include <torch/types.h>
 
 #include <concepts>
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -61,7 +62,15 @@ class ExportedModuleImpl : public torch::nn::Module, public HasNormParameters {
   /// output can be computed; Error for an operator that can't follow the mode of the module.
   Tensors forward(const Tensors& inputs);
 
-  /// The names of its inputs, in their order in Python.
+  /// A tensor that `forward` takes.
+  struct Input {
+    std::string name;
+    torch::ScalarType dtype;
+    std::vector<std::int64_t> sizes;  ///< -1 for one that varies
+    bool is_label;                    ///< by its name: only the loss needs it
+  };
+  /// Its inputs, in their order in Python.
+  std::vector<Input> inputs() const;
   std::vector<std::string> input_names() const;
 
   /// Text files that belong to the model, such as config.json, by name.
