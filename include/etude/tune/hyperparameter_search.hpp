@@ -56,6 +56,7 @@ class SearchSpace {
 
   SearchSpace() = default;
   SearchSpace(std::initializer_list<Entry> entries) : entries_(entries) {}
+  SearchSpace(std::vector<Entry> entries) : entries_(std::move(entries)) {}
   template <std::invocable<Trial&> Function>
   SearchSpace(Function function) : function_(std::move(function)) {
     static_assert(std::is_void_v<std::invoke_result_t<Function&, Trial&>>,
