@@ -2,7 +2,7 @@
 
 import re
 
-from headers import ALL, HEADERS, balanced, cell, help_of, parts
+from headers import ALL, HEADERS, ROOT, balanced, cell, help_of, parts
 
 BEGINNING = """# Arguments
 
@@ -32,26 +32,38 @@ GROUPS = ["Output", "Batches and length", "Optimizer and gradients", "Label smoo
           "Logs and trackers", "Random numbers, precision, memory and devices", "Data", "Several processes"]
 
 TYPES = {"std::string": "text", "bool": "`true`, `false`", "double": "number", "std::int64_t": "integer", "Interval": "interval", "nlohmann::json": "JSON",
-         "std::vector<std::string>": "texts"}
+         "std::vector<std::string>": "texts", "std::vector<double>": "numbers"}
+
+
+TOOL = ROOT / "tools" / "commands"
+
+# Of the structs in tools/commands/arguments.hpp.
+TOOL_BEGINNING = """## The program etude
+
+`etude train`, `etude evaluate` and `etude predict` ([Train without C++](train-without-cpp.md)) take all of these and the following.
+
+"""
+TOOL_HEADINGS = {"ModelArguments": "The model: all three", "DataArguments": "How files are read: all three", "TrainFiles": "etude train",
+                 "EvaluateFiles": "etude evaluate", "PredictFiles": "etude predict"}
 
 
 def enums():
     """The values of each ETUDE_ENUM, by its name."""
-    text = (HEADERS / "training_arguments.hpp").read_text()
+    text = "".join(path.read_text() for path in (HEADERS / "training_arguments.hpp", HEADERS / "formats" / "token_windows.hpp", TOOL / "by_name.hpp"))
     return {name: [value.strip() for value in values.split(",")] for name, values in re.findall(r"ETUDE_ENUM\((\w+),([^)]*)\)", text)}
 
 
 def allowed(kind, values):
     inner = re.fullmatch(r"std::optional<(.*)>", kind)
-    kind = inner[1] if inner else kind
+    kind = (inner[1] if inner else kind).removeprefix("etude::")
     if kind in values:
         return ", ".join(f"`{value}`" for value in values[kind])
     return TYPES[kind]
 
 
 def shown(kind, default):
-    default = default.split("::")[-1] if re.fullmatch(r"\w+::\w+", default) else default
-    if not default or default in ("{}", "detail::no_options()"):
+    default = default.split("::")[-1] if re.fullmatch(r"(\w+::)+\w+(\(\))?", default) else default
+    if not default or default in ("{}", "no_options()"):
         return "unset" if kind.startswith("std::optional") else ""
     return f"`{default}`" if default != '""' else ""
 
@@ -65,9 +77,22 @@ def page():
     values = enums()
     text = BEGINNING
     for heading, group in zip(GROUPS, groups):
-        text += f"## {heading}\n\n| Argument | Default | Values | Meaning |\n|---|---|---|---|\n"
-        for entry in (parts(each[1:-1]) for each in parts(group.strip().rstrip(","))):
-            kind, name, words, default = entry[0], entry[1], help_of(entry[2]), ", ".join(entry[3:])
-            text += f"| `{name}` | {shown(kind, default)} | {cell(allowed(kind, values))} | {cell(words)} |\n"
-        text += "\n"
-    return text.rstrip() + "\n"
+        text += table(f"## {heading}", group, values)
+    return (text + tool_tables(values)).rstrip() + "\n"
+
+
+def table(heading, group, values):
+    text = f"{heading}\n\n| Argument | Default | Values | Meaning |\n|---|---|---|---|\n"
+    for entry in (parts(each[1:-1]) for each in parts(group.strip().rstrip(","))):
+        kind, name, words, default = entry[0], entry[1], help_of(entry[2]), ", ".join(entry[3:])
+        text += f"| `{name}` | {shown(kind, default)} | {cell(allowed(kind, values))} | {cell(words)} |\n"
+    return text + "\n"
+
+
+def tool_tables(values):
+    header = (TOOL / "arguments.hpp").read_text()
+    text = TOOL_BEGINNING
+    for name, heading in TOOL_HEADINGS.items():
+        macro = balanced(header, header.index("(", header.index(f"ETUDE_STRUCT(", header.index(f"struct {name} "))))
+        text += table(f"### {heading}", macro.split(",", 1)[1], values)
+    return text

@@ -12,6 +12,7 @@
 
 #include "commands/commands.hpp"
 #include "commands/output.hpp"
+#include "commands/train.hpp"
 #include "etude/base/error.hpp"
 #include "etude/io/manifest.hpp"
 #include "etude/reflect/nearest.hpp"
@@ -24,7 +25,11 @@ using Action = std::function<int()>;
 class CommandLine {
  public:
   CommandLine()
-      : app_("Looks into, verifies, converts and compares what trainings with Etude leave.", "etude") {
+      : app_(
+            "Trains models that Python exported, and looks into, verifies, converts and compares what "
+            "trainings "
+            "leave.",
+            "etude") {
     app_.require_subcommand(1);
     app_.set_version_flag("--version",
                           fmt::format("etude {} (LibTorch {})", etude::version_text(), TORCH_VERSION),
@@ -33,6 +38,9 @@ class CommandLine {
     app_.footer(
         "Exit codes: 0 success, 1 faults found, 2 wrong arguments, 3 something can't be read or written.\n"
         "`etude SUBCOMMAND --help` lists the options of a subcommand.");
+    add_training("train", "Train a model of torch.export on files of data", tool::train);
+    add_training("evaluate", "Evaluate such a model", tool::evaluate);
+    add_training("predict", "Write such a model's outputs to a file", tool::predict);
     add_inspect();
     add_verify();
     add_convert();
@@ -59,6 +67,15 @@ class CommandLine {
     command.footer(footer);
     command.callback([this, action = std::move(action)] { action_ = action; });
     return command;
+  }
+
+  /// A subcommand that reads its words by itself, as every program that trains does.
+  void add_training(const char* name, const char* help, int (*start)(const std::vector<std::string>&)) {
+    auto& command = *app_.add_subcommand(name, help);
+    command.set_help_flag();
+    command.prefix_command();
+    command.callback(
+        [this, &command, start] { action_ = [&command, start] { return start(command.remaining()); }; });
   }
 
   static void add_json(CLI::App& command, bool& json) {

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <etude/data/dataset.hpp>
+#include <etude/model/exported_module.hpp>
+#include <etude/trainer_options.hpp>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "arguments.hpp"
+
+/// The datasets that a command line names.
+namespace tool {
+
+/// What labels are. Without a loss that compares them, they are `unused`.
+enum class LabelKind { classes, numbers, unused };
+
+/// How the images of a training are varied.
+struct ImageAugmentation {
+  bool random_resized_crop = false, random_flip = false;
+};
+
+/// Reads the data of one model.
+class DatasetReader {
+ public:
+  /// `label_names` are the fields that are labels. `class_names` names the classes in the order of their
+  /// numbers, if that is known.
+  DatasetReader(etude::ExportedModule model, DataArguments args, std::vector<std::string> label_names,
+                LabelKind label_kind, std::vector<std::string> class_names = {});
+
+  /// All examples of these files and folders, in their order. Throws DataError and ArgumentError that name
+  /// the file.
+  etude::Dataset read(const std::vector<std::string>& paths, ImageAugmentation augmentation = {});
+
+  /// The same by name, where paths are given as NAME=PATH.
+  etude::EvalDatasets read_named(const std::vector<std::string>& words);
+
+  /// The classes of the labels by their numbers, where these were texts or folders; otherwise empty.
+  const std::vector<std::string>& class_names() const { return class_names_; }
+
+ private:
+  etude::Dataset read_one(const std::filesystem::path& path, const ImageAugmentation& augmentation);
+  etude::Dataset read_table(const std::filesystem::path& path);
+  etude::Dataset read_tokens(const std::filesystem::path& path, etude::TokenType type) const;
+  etude::Dataset read_images(const std::filesystem::path& path, const ImageAugmentation& augmentation);
+  etude::Dataset read_arrays(std::vector<std::filesystem::path> paths) const;
+  etude::Dataset fields(etude::Tensors tensors, const std::string& where) const;
+
+  bool is_label(std::string_view name) const;
+  std::string label_field() const;
+  const etude::ExportedModule::Impl::Input& only_input(const std::string& what) const;
+
+  etude::ExportedModule model_;
+  DataArguments args_;
+  std::vector<std::string> label_names_;
+  std::vector<etude::ExportedModule::Impl::Input> inputs_;  // but labels
+  std::vector<etude::ExportedModule::Impl::Input> labels_;  // among the model's inputs
+  LabelKind label_kind_;
+  std::vector<std::string> class_names_;
+};
+
+}  // namespace tool
