@@ -24,7 +24,7 @@ find_package(etude {version} REQUIRED {components})
 add_executable(first {first})
 target_link_libraries(first PRIVATE etude::etude)
 add_library(headers OBJECT EXCLUDE_FROM_ALL headers.cpp)
-target_link_libraries(headers PRIVATE etude::trackers etude::csv etude::exported etude::parallel etude::report etude::search etude::study)
+target_link_libraries(headers PRIVATE etude::trackers etude::csv etude::images etude::exported etude::parallel etude::report etude::search etude::study)
 """
 
 
@@ -99,7 +99,31 @@ def check_program(bin_folder, version, torch_version, folder):
     check(run(python, "-m", "etude", "--version") == run(etude, "--version"), "python -m etude should be the program")
     check("--pretrained" in run(etude, "export", "--help"), "etude export should be the Python tool")
     check("--pretrained" in run(python, "-m", "etude.export", "--help"), "etude.export should be the Python tool")
+    check("--tokenizer" in run(etude, "prepare", "--help"), "etude prepare should be the Python tool")
     run(python, "-c", "import etude, sys; assert 'torch' not in sys.modules and etude.__version__")
+
+
+def check_training(bin_folder, folder):
+    """The program trains, and so does the Python package, which runs it."""
+    torch_of_model = ROOT / "tests" / "model" / "linear_by_torch_2_13.pt2"  # three numbers in, two out
+    rows = [f"{i % 5},{i % 3},{i % 2},{i % 2}" for i in range(60)]
+    (folder / "train.csv").write_text("\n".join(["a,b,c,label", *rows]) + "\n")
+    started = time.monotonic()
+    arguments = ["--model", torch_of_model, "--loss", "cross_entropy", "--train_dataset", folder / "train.csv"]
+    run(bin_folder / "etude", "train", *arguments, "--max_steps", "1", "--output_dir", folder / "trained")
+    print(f"etude train: one step in {time.monotonic() - started:.1f} s")
+    check((folder / "trained" / "model.safetensors").exists(), "etude train should save the weights")
+    program = f"""if True:
+        from etude import Trainer, TrainingArguments
+        args = TrainingArguments(output_dir="notebook", num_train_epochs=20, learning_rate=0.1, logging_steps=10)
+        trainer = Trainer("{torch_of_model}", args, train_dataset="train.csv", eval_dataset="train.csv", loss="cross_entropy", compute_metrics=["accuracy"])
+        trainer.train()
+        losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+        assert losses[-1] < losses[0] / 2, losses
+        assert trainer.evaluate()["eval_accuracy"] == 1
+        """
+    said = run(bin_folder / "python", "-c", program, cwd=folder)
+    check("train" in said and "100%" in said, "the Trainer should show its progress:", said)
 
 
 def check_torches(bin_folder, packages, torch, torch_version, folder):
@@ -152,7 +176,7 @@ def check_project(bin_folder, package, version, torch_version, torch, folder):
     said = " ".join(configure("", f"-DTorch_DIR={fake}", status=1).split())
     check(f"is 2.5.1, but this etude {version} was built with {torch_version}: pip install torch=={torch_version}" in said, "wrong refusal of another torch:", said)
 
-    configure("COMPONENTS etude trackers csv png exported pch OPTIONAL_COMPONENTS parallel search")
+    configure("COMPONENTS etude trackers csv png images exported pch OPTIONAL_COMPONENTS parallel search")
     started = time.monotonic()
     run("cmake", "--build", project / "build", "--target", "first")
     print(f"the tutorial's program: built in {time.monotonic() - started:.0f} s")
@@ -191,6 +215,7 @@ def main():
     package = packages / "etude"
     check_libraries(package, packages, torch)
     check_program(bin_folder, version, torch_version, folder)
+    check_training(bin_folder, folder)
     check_torches(bin_folder, packages, torch, torch_version, folder)
     check_project(bin_folder, package, version, torch_version, torch, folder)
     print("the wheel works")

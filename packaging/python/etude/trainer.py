@@ -1,0 +1,223 @@
+"""A trainer for notebooks and scripts, which runs the program etude:
+
+    from etude import Trainer, TrainingArguments
+
+    trainer = Trainer(model="model.pt2", args=TrainingArguments(output_dir="out", learning_rate=1e-3), train_dataset="train.safetensors",
+                      eval_dataset="test.safetensors", compute_metrics=["accuracy"])
+    trainer.train(resume_from_checkpoint=True)
+    trainer.state.log_history
+"""
+
+import codecs
+import dataclasses
+import fcntl
+import json
+import os
+import pathlib
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import types
+
+COMMAND = [sys.executable, "-m", "etude"]
+COLUMNS = 100
+
+
+class TrainingArguments(types.SimpleNamespace):
+    """The arguments of a training, by the names of Hugging Face's and with Etude's defaults: `etude describe` lists them. The
+    program checks names and values when it begins."""
+
+    def __init__(self, output_dir="trainer_output", **arguments):
+        super().__init__(output_dir=output_dir, **arguments)
+
+
+@dataclasses.dataclass
+class TrainOutput:
+    global_step: int
+    training_loss: float
+    metrics: dict
+
+
+@dataclasses.dataclass
+class PredictionOutput:
+    predictions: object  # a tensor, or a dict of several by name
+    label_ids: object  # None without labels
+    metrics: dict
+
+
+class Trainer:
+    """Trains a model with the program etude, which needs no Python while it runs.
+
+    model            a .pt2 file of `etude export`, or a torch.nn.Module, which is exported with the first rows of `train_dataset` and has
+                     the trained weights afterwards
+    args             TrainingArguments, or a dict
+    train_dataset    a file or a list of them, as `etude train` takes them; or a dict of tensors with the examples along the first
+                     dimension, by the names of the parameters of the model's forward, and labels
+    eval_dataset     the same
+    loss             as `--loss`, if the model doesn't compute it
+    compute_metrics  a list of names, as `--compute_metrics`
+    callbacks        a list of names, or of pairs of a name and a dict of options
+    options          further options of `etude train`, by name
+
+    Wrong arguments are a ValueError, other failures a RuntimeError, both with the program's message.
+    """
+
+    def __init__(self, model, args=None, train_dataset=None, eval_dataset=None, loss=None, compute_metrics=(), callbacks=(), **options):
+        args = args or TrainingArguments()
+        self.args = args if isinstance(args, TrainingArguments) else TrainingArguments(**args)
+        self.model, self.options = model, options
+        self.train_dataset, self.eval_dataset, self.loss = train_dataset, eval_dataset, loss
+        self.compute_metrics, self.callbacks = list(compute_metrics), list(callbacks)
+        self.state = types.SimpleNamespace(log_history=[], global_step=0)
+        self._weights = None
+        self._files = tempfile.TemporaryDirectory(prefix="etude-")
+
+    def train(self, resume_from_checkpoint=None):
+        """Trains, and returns a TrainOutput. `resume_from_checkpoint`: True for the newest checkpoint in output_dir if there is one, or the
+        folder of a checkpoint."""
+        resume = {None: "none", False: "none", True: "newest"}.get(resume_from_checkpoint, resume_from_checkpoint)
+        self._run("train", self.args, train_dataset=self._paths(self.train_dataset, "train"), eval_dataset=self._paths(self.eval_dataset, "eval"),
+                  callback=[spelled(callback) for callback in self.callbacks], resume_from_checkpoint=str(resume), compute_metrics=self.compute_metrics,
+                  **self.options)  # fmt: skip
+        output = pathlib.Path(self.args.output_dir)
+        state = json.loads((output / "trainer_state.json").read_text())
+        self.state = types.SimpleNamespace(**state)
+        self._weights = output
+        if not isinstance(self.model, (str, os.PathLike)):
+            safetensors("torch").load_model(self.model, output / "model.safetensors")
+        metrics = json.loads((output / "train_results.json").read_text())
+        return TrainOutput(self.state.global_step, metrics.get("train_loss", float("nan")), metrics)
+
+    def evaluate(self, eval_dataset=None):
+        """The metrics of `eval_dataset`, or of the trainer's, as a dict."""
+        paths = self._paths(self.eval_dataset if eval_dataset is None else eval_dataset, "eval")
+        return json.loads(self._run("evaluate", self._quietly(), capture=True, eval_dataset=paths, json=True, compute_metrics=self.compute_metrics,
+                                    **self._with_weights()))  # fmt: skip
+
+    def predict(self, test_dataset):
+        """The model's outputs for each example, as torch.Tensors."""
+        output = pathlib.Path(self._files.name, "predictions.safetensors")
+        self._run("predict", self._quietly(), capture=True, dataset=self._paths(test_dataset, "test"), output=str(output), **self._with_weights())
+        tensors = safetensors("torch").load_file(output)
+        labels = tensors.pop("labels", None)
+        return PredictionOutput(next(iter(tensors.values())) if len(tensors) == 1 else tensors, labels, {})
+
+    def save_model(self, output_dir):
+        """Copies the trained weights and the files beside them to a folder."""
+        if not self._weights:
+            raise RuntimeError("there are no weights to save before train()")
+        target = pathlib.Path(output_dir)
+        target.mkdir(parents=True, exist_ok=True)
+        others = ("trainer_state.json", "all_results.json", "train_results.json", "eval_results.json", "latest")
+        for path in pathlib.Path(self._weights).iterdir():
+            if path.is_file() and path.name not in others:
+                (target / path.name).write_bytes(path.read_bytes())
+
+    def _quietly(self):
+        return TrainingArguments(**vars(self.args) | {"report": "quiet", "report_to": []})
+
+    def _with_weights(self):
+        return {"weights": str(self._weights)} if self._weights else {}
+
+    def _model_file(self):
+        if isinstance(self.model, (str, os.PathLike)):
+            return str(self.model)
+        path = pathlib.Path(self._files.name, "model.pt2")
+        if not path.exists():
+            from . import export
+
+            if not isinstance(self.train_dataset, dict):
+                raise ValueError("train_dataset must be a dict of tensors by the names of forward's parameters, to export the model with")
+            taken = export.forward_parameters(self.model)
+            export.export_model(self.model, {name: rows[:4] for name, rows in self._tensors(self.train_dataset).items() if name in taken}, path)
+        return str(path)
+
+    def _tensors(self, dataset):
+        import torch
+
+        return {name: torch.as_tensor(rows).contiguous() for name, rows in dataset.items()}
+
+    def _paths(self, dataset, name):
+        if dataset is None:
+            return []
+        if isinstance(dataset, dict):
+            path = pathlib.Path(self._files.name, f"{name}.safetensors")
+            safetensors("torch").save_file(self._tensors(dataset), path)
+            return [str(path)]
+        return [str(path) for path in ([dataset] if isinstance(dataset, (str, os.PathLike)) else dataset)]
+
+    def _run(self, subcommand, args, capture=False, **arguments):
+        """Runs a subcommand, and returns its standard output if it is captured."""
+        given = vars(args) | {"model": self._model_file(), **({"loss": self.loss} if self.loss else {})} | arguments
+        if subcommand == "predict":
+            given.pop("loss", None)
+        config = pathlib.Path(self._files.name, f"{subcommand}.json")
+        config.write_text(json.dumps(given, default=str))
+        command = [*COMMAND, subcommand, "--config", str(config)]
+        status, text, errors = run_captured(command) if capture else run_shown(command)
+        if status:
+            message = errors.replace(f"{config}: ", "").replace(f"etude {subcommand}: --help lists all flags", "").removeprefix(f"etude {subcommand}: ").strip()
+            raise (ValueError if status == 2 else RuntimeError)(message or f"etude {subcommand} ended with status {status}")
+        return text
+
+
+def safetensors(module):
+    try:
+        return __import__(f"safetensors.{module}", fromlist=[module])
+    except ImportError:
+        raise ImportError("etude.Trainer needs the package safetensors: pip install safetensors") from None
+
+
+def spelled(callback):
+    """A callback as `--callback` takes it."""
+    if isinstance(callback, str):
+        return callback
+    name, options = callback
+    return f"{name}:" + ",".join(f"{option}={str(value).lower() if isinstance(value, bool) else value}" for option, value in options.items())
+
+
+def run_captured(command):
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+def run_shown(command):
+    """Shows what the program prints as it comes. It gets a terminal of its own, since sys.stdout of a notebook is none."""
+    ours, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=its, stderr=its, start_new_session=True)
+    os.close(its)
+    decoder, text, interrupted = codecs.getincrementaldecoder("utf-8")("replace"), "", False
+    while True:
+        try:
+            read = os.read(ours, 1 << 16)
+        except KeyboardInterrupt:  # the program saves a checkpoint then
+            interrupted = True
+            process.send_signal(signal.SIGINT)
+            continue
+        except OSError:  # the end of a terminal whose program is gone
+            read = b""
+        if not read:
+            break
+        shown = for_notebooks(decoder.decode(read))
+        sys.stdout.write(shown)
+        sys.stdout.flush()
+        text = (text + shown)[-20_000:]
+    os.close(ours)
+    status = process.wait()
+    if interrupted:
+        raise KeyboardInterrupt
+    lines = [line.rpartition("\r")[2].strip() for line in text.replace("\r\n", "\n").split("\n")]
+    lines = [line for line in lines if line]
+    return status, "", "\n".join(lines if status == 2 else lines[-1:])
+
+
+def for_notebooks(text):
+    """Notebooks know the return to the beginning of a line, but not how to erase it."""
+    text = text.replace("\r\n", "\n").replace("\r\x1b[K", "\r" + " " * (COLUMNS - 1) + "\r")
+    return re.sub(r"\x1b\[[0-9;]*[A-Za-ln-z]", "", text)
