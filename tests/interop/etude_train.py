@@ -232,6 +232,17 @@ def check_table(folder):
     check(torch.allclose(trainer.predict({"input": x}).predictions, scores, atol=1e-6), "predictions differ")
     right = (scores.argmax(1) == y).double().mean().item()
     check(abs(trainer.evaluate()["eval_accuracy"] - right) < 1e-6, "the accuracy differs")
+    first_loss = trainer.state.log_history[0]["loss"]
+    trainer.args.output_dir = str(folder / "further")
+    trainer.train()
+    check(trainer.state.log_history[0]["loss"] < first_loss, "a second training doesn't begin with the module's weights")
+
+    of_table = Trainer(model=folder / "flowers.pt2", loss="cross_entropy", train_dataset=folder / "flowers.csv", eval_dataset=folder / "flowers.csv",
+                       label_column="species", compute_metrics="accuracy", args={"output_dir": str(folder / "of_table"), "max_steps": 2})  # fmt: skip
+    of_table.train()
+    last = json.loads((folder / "of_table" / "eval_results.json").read_text())["eval_loss"]
+    check(abs(of_table.evaluate()["eval_loss"] - last) < 1e-6, "evaluate() reads the table otherwise than train()")
+    same(of_table.predict(folder / "flowers.csv").label_ids.tolist(), y.tolist(), "the labels of predictions")
     for wrong, error, said in (({"args": {"lr": 3}}, ValueError, "did you mean 'learning_rate'?"), ({"train_dataset": "no.csv"}, RuntimeError, "no.csv: there is no such file")):
         try:
             Trainer(**({"model": folder / "flowers.pt2", "loss": "cross_entropy", "train_dataset": folder / "flowers.csv"} | wrong)).train()

@@ -26,6 +26,7 @@ import types
 
 COMMAND = [sys.executable, "-m", "etude"]
 COLUMNS = 100
+TRAINING_OPTIONS = ("random_resized_crop", "random_flip", "hyperparameter_search", "hp_space")
 
 
 class TrainingArguments(types.SimpleNamespace):
@@ -62,7 +63,7 @@ class Trainer:
     loss             as `--loss`, if the model doesn't compute it
     compute_metrics  a list of names, as `--compute_metrics`
     callbacks        a list of names, or of pairs of a name and a dict of options
-    options          further options of `etude train`, by name
+    options          further options of `etude train`, by name; those that read files and load weights also serve the other two
 
     Wrong arguments are a ValueError, other failures a RuntimeError, both with the program's message.
     """
@@ -72,7 +73,7 @@ class Trainer:
         self.args = args if isinstance(args, TrainingArguments) else TrainingArguments(**args)
         self.model, self.options = model, options
         self.train_dataset, self.eval_dataset, self.loss = train_dataset, eval_dataset, loss
-        self.compute_metrics, self.callbacks = list(compute_metrics), list(callbacks)
+        self.compute_metrics, self.callbacks = as_list(compute_metrics), as_list(callbacks)
         self.state = types.SimpleNamespace(log_history=[], global_step=0)
         self._weights = None
         self._files = tempfile.TemporaryDirectory(prefix="etude-")
@@ -83,12 +84,11 @@ class Trainer:
         resume = {None: "none", False: "none", True: "newest"}.get(resume_from_checkpoint, resume_from_checkpoint)
         self._run("train", self.args, train_dataset=self._paths(self.train_dataset, "train"), eval_dataset=self._paths(self.eval_dataset, "eval"),
                   callback=[spelled(callback) for callback in self.callbacks], resume_from_checkpoint=str(resume), compute_metrics=self.compute_metrics,
-                  **self.options)  # fmt: skip
+                  **{name: value for name, value in self.options.items() if name in TRAINING_OPTIONS})  # fmt: skip
         output = pathlib.Path(self.args.output_dir)
-        state = json.loads((output / "trainer_state.json").read_text())
-        self.state = types.SimpleNamespace(**state)
+        self.state = types.SimpleNamespace(**json.loads((output / "trainer_state.json").read_text()))
         self._weights = output
-        if not isinstance(self.model, (str, os.PathLike)):
+        if self._has_module():
             safetensors("torch").load_model(self.model, output / "model.safetensors")
         metrics = json.loads((output / "train_results.json").read_text())
         return TrainOutput(self.state.global_step, metrics.get("train_loss", float("nan")), metrics)
@@ -96,13 +96,12 @@ class Trainer:
     def evaluate(self, eval_dataset=None):
         """The metrics of `eval_dataset`, or of the trainer's, as a dict."""
         paths = self._paths(self.eval_dataset if eval_dataset is None else eval_dataset, "eval")
-        return json.loads(self._run("evaluate", self._quietly(), capture=True, eval_dataset=paths, json=True, compute_metrics=self.compute_metrics,
-                                    **self._with_weights()))  # fmt: skip
+        return json.loads(self._run("evaluate", self._quietly(), capture=True, eval_dataset=paths, json=True, compute_metrics=self.compute_metrics))
 
     def predict(self, test_dataset):
-        """The model's outputs for each example, as torch.Tensors."""
+        """The model's outputs for each example, as torch.Tensors, and the labels if there are any and the model or the loss takes them."""
         output = pathlib.Path(self._files.name, "predictions.safetensors")
-        self._run("predict", self._quietly(), capture=True, dataset=self._paths(test_dataset, "test"), output=str(output), **self._with_weights())
+        self._run("predict", self._quietly(), capture=True, dataset=self._paths(test_dataset, "test"), output=str(output))
         tensors = safetensors("torch").load_file(output)
         labels = tensors.pop("labels", None)
         return PredictionOutput(next(iter(tensors.values())) if len(tensors) == 1 else tensors, labels, {})
@@ -121,13 +120,21 @@ class Trainer:
     def _quietly(self):
         return TrainingArguments(**vars(self.args) | {"report": "quiet", "report_to": []})
 
-    def _with_weights(self):
-        return {"weights": str(self._weights)} if self._weights else {}
+    def _has_module(self):
+        return not isinstance(self.model, (str, os.PathLike))
+
+    def _weights_of_now(self, subcommand):
+        """Those of the module, or of the last training, which another training doesn't begin with."""
+        if self._has_module():
+            path = pathlib.Path(self._files.name, "weights.safetensors")
+            safetensors("torch").save_model(self.model, path)
+            return {"weights": str(path)}
+        return {"weights": str(self._weights)} if self._weights and subcommand != "train" else {}
 
     def _model_file(self):
-        if isinstance(self.model, (str, os.PathLike)):
+        if not self._has_module():
             return str(self.model)
-        path = pathlib.Path(self._files.name, "model.pt2")
+        path = pathlib.Path(self._files.name, "model.pt2")  # exported once: its weights are given apart
         if not path.exists():
             from . import export
 
@@ -153,9 +160,10 @@ class Trainer:
 
     def _run(self, subcommand, args, capture=False, **arguments):
         """Runs a subcommand, and returns its standard output if it is captured."""
-        given = vars(args) | {"model": self._model_file(), **({"loss": self.loss} if self.loss else {})} | arguments
-        if subcommand == "predict":
-            given.pop("loss", None)
+        given = {name: [value] if name == "report_to" and isinstance(value, str) else value for name, value in vars(args).items()}
+        given |= {"model": self._model_file(), **({"loss": self.loss} if self.loss else {})}
+        given |= {name: value for name, value in self.options.items() if name not in TRAINING_OPTIONS}
+        given |= self._weights_of_now(subcommand) | arguments
         config = pathlib.Path(self._files.name, f"{subcommand}.json")
         config.write_text(json.dumps(given, default=str))
         command = [*COMMAND, subcommand, "--config", str(config)]
@@ -186,11 +194,19 @@ def run_captured(command):
     return done.returncode, done.stdout, done.stderr
 
 
+def as_list(values):
+    return [values] if isinstance(values, str) else list(values)
+
+
 def run_shown(command):
-    """Shows what the program prints as it comes. It gets a terminal of its own, since sys.stdout of a notebook is none."""
-    ours, its = pty.openpty()
-    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=its, stderr=its, start_new_session=True)
+    """Shows what the program prints as it comes. For a notebook, whose sys.stdout is no terminal, it gets one of its own, so that it draws
+    its progress bar."""
+    draws = sys.stdout.isatty() or "ipykernel" in sys.modules
+    ours, its = pty.openpty() if draws else os.pipe()
+    if draws:
+        fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
+    # Notebooks count the codes of colors as characters when they return to the beginning of a line.
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=its, stderr=its, start_new_session=True, env=os.environ | {"NO_COLOR": "1"})
     os.close(its)
     decoder, text, interrupted = codecs.getincrementaldecoder("utf-8")("replace"), "", False
     while True:
@@ -218,6 +234,6 @@ def run_shown(command):
 
 
 def for_notebooks(text):
-    """Notebooks know the return to the beginning of a line, but not how to erase it."""
+    """What it prints, for notebooks, which know the return to the beginning of a line, but not how to erase it."""
     text = text.replace("\r\n", "\n").replace("\r\x1b[K", "\r" + " " * (COLUMNS - 1) + "\r")
     return re.sub(r"\x1b\[[0-9;]*[A-Za-ln-z]", "", text)
