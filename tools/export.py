@@ -642,6 +642,10 @@ def main():
 takes {'; '.join(describe(*item) for item in inputs.items())}
 varies: {varying}
 
+Train it with the program etude:
+
+  etude train --model {output}{'' if with_loss else ' --loss cross_entropy'} --train_dataset FILE...
+
 In C++ (link etude::exported):
 
   #include <etude/etude.hpp>

@@ -6,7 +6,7 @@
 
 A .txt file, or a table without a column of labels, becomes a file of tokens, for a model of language. A table (.csv, .jsonl) with
 labels becomes fields of equal length: input_ids, attention_mask and what else the tokenizer makes, and labels. Labels that are
-texts become numbers, in alphabetical order of the first file; they are printed. The tokenizer is a .pt2 file that `etude export`
+texts become numbers, in alphabetical order of the first file; classes.json has them, which `etude train` reads. The tokenizer is a .pt2 file that `etude export`
 wrote with it, or whatever transformers' AutoTokenizer takes. Needs transformers and safetensors.
 """
 
@@ -23,7 +23,7 @@ LABEL_COLUMNS = ("labels", "label")
 
 
 def fail(message):
-    raise SystemExit(f"prepare.py: {message}")
+    raise SystemExit(f"etude prepare: {message}")
 
 
 def load_tokenizer(source):
@@ -181,6 +181,8 @@ def main():
     labels = Labels()
     for path in options.files:
         prepare(path, options.output, tokenizer, labels, options)
+    if labels.names:
+        replaced(options.output / "classes.json", lambda part: part.write_text(json.dumps(labels.names, indent=1) + "\n"))
 
 
 if __name__ == "__main__":

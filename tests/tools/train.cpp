@@ -107,7 +107,7 @@ TEST_CASE("a classifier learns the same from a table, from a safetensors file an
   etude::save_safetensors(folder / "train.safetensors",
                           {{"input", all.x}, {"label", all.classes.to(torch::kInt)}});
   fs::create_directory(folder / "arrays");
-  etude::save_npy(folder / "arrays" / "input.npy", all.x);
+  etude::save_npy(folder / "arrays" / "input.npy", all.x.to(torch::kDouble));  // as NumPy's are
   etude::save_npy(folder / "arrays" / "labels.npy", all.classes);
 
   const auto expected = trained_on_classes();
@@ -192,6 +192,15 @@ TEST_CASE("predictions are written in the order of the examples") {
                "--report", "quiet"})
               .end == "exit 0");
   CHECK(torch::allclose(etude::load_npy(folder / "y.npy"), expected));
+  auto unlabelled = table_of(all, {"", ""});
+  for (auto comma = unlabelled.find(",\n"); comma != unlabelled.npos; comma = unlabelled.find(",\n"))
+    unlabelled.erase(comma, 1);
+  unlabelled.erase(unlabelled.find(",kind"), 5);
+  write(folder / "new.csv", unlabelled);
+  REQUIRE(run({"predict", "--model", model, "--loss", "cross_entropy", "--dataset", folder / "new.csv",
+               "--label_column", "kind", "--output", folder / "new.npy"})
+              .end == "exit 0");
+  CHECK(torch::allclose(etude::load_npy(folder / "new.npy"), expected));
   REQUIRE(run({"predict", "--model", model, "--dataset", folder / "input.npy", "--output",
                folder / "y.safetensors"})
               .end == "exit 0");
@@ -316,7 +325,11 @@ TEST_CASE("a mistake is one line that names the argument, the value and what is 
             "there is no option 'patience'; did you mean 'early_stopping_patience'?"},
            {joined(kind, Words{"--callback", "EarlyStoppingCallback:early_stopping_patience=0"}), "exit 2",
             "early_stopping_patience is 0: must be at least 1"},
+           {joined(kind, Words{"--callback", "EarlyStoppingCallback:early_stopping_patience=2,treshold=1"}),
+            "exit 2", "there is no option 'treshold'"},
            {joined(kind, Words{"--compute_metrics", "acuracy"}), "exit 2", "did you mean 'accuracy'?"},
+           {joined(kind, Words{"--hp_space", R"({"learning_rate": [1]})"}), "exit 2",
+            "hp_space is given: hyperparameter_search must be, too"},
            {joined(kind, Words{"--hyperparameter_search", "trials=3"}), "exit 2",
             "did you mean '--n_trials'?"},
            {joined(kind,
@@ -325,6 +338,9 @@ TEST_CASE("a mistake is one line that names the argument, the value and what is 
            {{"predict", "--model", model, "--dataset", csv, "--output", "y.csv"},
             "exit 2",
             "output is 'y.csv': must end in .safetensors or .npy"},
+           {{"predict", "--model", model, "--dataset", csv, "--output", folder / "no" / "y.npy"},
+            "exit 2",
+            "there is no folder"},
        }) {
     CAPTURE(said);
     const auto ran = run(words);

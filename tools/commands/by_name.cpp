@@ -128,10 +128,11 @@ etude::Loss loss_of_numbers(Function function) {
 
 torch::Tensor cross_entropy(const etude::Tensors& outputs, const torch::Tensor& labels, double items) {
   const auto& scores = outputs[0];
-  if (scores.dim() < 2 || (!labels.is_floating_point() && labels.dim() + 1 != scores.dim()))
+  if (scores.dim() < 2 ||
+      (labels.is_floating_point() ? labels.sizes() != scores.sizes() : labels.dim() + 1 != scores.dim()))
     throw etude::DataError(
         fmt::format("the output is {}, but the labels are {}: cross_entropy takes scores [N, ..., classes] "
-                    "and classes [N, ...]",
+                    "and int64 classes [N, ...], or probabilities like the scores",
                     etude::describe(scores), etude::describe(labels)));
   const auto rows = scores.reshape({-1, scores.size(-1)});
   const auto targets =

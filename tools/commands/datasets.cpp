@@ -11,6 +11,7 @@
 #include <etude/reflect/nearest.hpp>
 
 #include <algorithm>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -18,9 +19,10 @@
 #include <utility>
 
 namespace tool {
+namespace fs = std::filesystem;
+
 namespace {
 
-namespace fs = std::filesystem;
 using Input = etude::ExportedModule::Impl::Input;
 
 bool contains(const std::vector<std::string>& names, std::string_view name) {
@@ -81,6 +83,18 @@ std::vector<double> numbers_of(const nlohmann::json& json, const char* name) {
 }
 
 }  // namespace
+
+std::vector<std::string> saved_class_names(const fs::path& path) {
+  if (path.empty()) return {};
+  const auto name = (fs::is_directory(path) ? path : path.parent_path()) / class_file;
+  std::ifstream file(name, std::ios::binary);
+  if (!file) return {};
+  try {
+    return nlohmann::json::parse(file).get<std::vector<std::string>>();
+  } catch (const nlohmann::json::exception&) {
+    throw etude::DataError(fmt::format("{}: must be a list of the names of classes", name.string()));
+  }
+}
 
 DatasetReader::DatasetReader(etude::ExportedModule model, DataArguments args,
                              std::vector<std::string> label_names, LabelKind label_kind,
@@ -146,7 +160,10 @@ etude::Dataset DatasetReader::read_one(const fs::path& path, const ImageAugmenta
     return arrays.empty() ? read_images(path, augmentation) : read_arrays(std::move(arrays));
   }
   const auto kind = path.extension();
-  if (kind == ".safetensors") return fields(etude::stored_tensors(path), path.string());
+  if (kind == ".safetensors") {
+    if (class_names_.empty()) class_names_ = saved_class_names(path);
+    return fields(etude::stored_tensors(path), path.string());
+  }
   if (kind == ".bin") return read_tokens(path, args_.token_type);
   if (kind == ".txt") return read_tokens(path, etude::TokenType::uint8);
   if (kind == ".csv") return read_table(path);
@@ -167,6 +184,15 @@ etude::Dataset DatasetReader::read_arrays(std::vector<fs::path> paths) const {
   return fields({std::move(tensors), std::move(names)}, (paths.front().parent_path() / "*.npy").string());
 }
 
+/// Real numbers in the model's precision: NumPy's are float64.
+torch::Tensor DatasetReader::as_model_takes(const std::string& name, const torch::Tensor& tensor) const {
+  for (const auto* inputs : {&inputs_, &labels_})
+    for (const auto& input : *inputs)
+      if (input.name == name && at::isFloatingType(input.dtype) && tensor.is_floating_point())
+        return tensor.to(input.dtype);
+  return tensor;
+}
+
 etude::Dataset DatasetReader::fields(etude::Tensors tensors, const std::string& where) const {
   std::vector<std::string> names = tensors.names();
   // datasets of Hugging Face call it label; transformers' collators rename it, too.
@@ -185,7 +211,7 @@ etude::Dataset DatasetReader::fields(etude::Tensors tensors, const std::string& 
             fmt::format("{}: '{}' is no input of the model, which takes {}{}; choose fields with --columns",
                         where, names[i], fmt::join(taken, ", "), etude::did_you_mean(names[i], taken)));
     }
-    chosen.push_back(tensors[i]);
+    chosen.push_back(as_model_takes(names[i], tensors[i]));
     chosen_names.push_back(names[i]);
   }
   for (const auto& column : args_.columns)
@@ -211,7 +237,7 @@ etude::Dataset DatasetReader::read_table(const fs::path& path) {
   auto label = args_.label_column;
   if (label.empty())
     label = contains(table.names(), label_names_.front()) ? label_names_.front() : "label";
-  else if (!contains(table.names(), label))
+  else if (!contains(table.names(), label) && !labels_may_be_missing_)
     throw missing(label);
 
   auto features = args_.columns;

@@ -12,6 +12,12 @@
 /// The datasets that a command line names.
 namespace tool {
 
+constexpr auto class_file = "classes.json";
+
+/// The names of the classes in the file of that name in this folder, or beside this file; empty if there is
+/// none. Throws DataError for another content.
+std::vector<std::string> saved_class_names(const std::filesystem::path& path);
+
 /// What labels are. Without a loss that compares them, they are `unused`.
 enum class LabelKind { classes, numbers, unused };
 
@@ -27,6 +33,9 @@ class DatasetReader {
   /// numbers, if that is known.
   DatasetReader(etude::ExportedModule model, DataArguments args, std::vector<std::string> label_names,
                 LabelKind label_kind, std::vector<std::string> class_names = {});
+
+  /// A table may lack the column of the labels.
+  void allow_missing_labels() { labels_may_be_missing_ = true; }
 
   /// All examples of these files and folders, in their order. Throws DataError and ArgumentError that name
   /// the file.
@@ -46,6 +55,7 @@ class DatasetReader {
   etude::Dataset read_arrays(std::vector<std::filesystem::path> paths) const;
   etude::Dataset fields(etude::Tensors tensors, const std::string& where) const;
 
+  torch::Tensor as_model_takes(const std::string& name, const torch::Tensor& tensor) const;
   bool is_label(std::string_view name) const;
   std::string label_field() const;
   const etude::ExportedModule::Impl::Input& only_input(const std::string& what) const;
@@ -56,6 +66,7 @@ class DatasetReader {
   std::vector<etude::ExportedModule::Impl::Input> inputs_;  // but labels
   std::vector<etude::ExportedModule::Impl::Input> labels_;  // among the model's inputs
   LabelKind label_kind_;
+  bool labels_may_be_missing_ = false;
   std::vector<std::string> class_names_;
 };
 

@@ -49,7 +49,10 @@ std::vector<std::string> faults(const ModelArguments& args) {
 }
 
 std::vector<std::string> faults(const TrainFiles& files) {
-  return not_given("train_dataset", files.train_dataset);
+  auto lines = not_given("train_dataset", files.train_dataset);
+  if (!files.hp_space.empty() && files.hyperparameter_search.empty())
+    lines.push_back("hp_space is given: hyperparameter_search must be, too, such as n_trials=20");
+  return lines;
 }
 std::vector<std::string> faults(const EvaluateFiles& files) {
   return not_given("eval_dataset", files.eval_dataset);
@@ -58,12 +61,12 @@ std::vector<std::string> faults(const PredictFiles& files) {
   auto lines = not_given("dataset", files.dataset);
   if (const auto kind = fs::path(files.output).extension(); kind != ".safetensors" && kind != ".npy")
     lines.push_back(fmt::format("output is '{}': must end in .safetensors or .npy", files.output));
+  if (const auto folder = fs::path(files.output).parent_path(); !folder.empty() && !fs::is_directory(folder))
+    lines.push_back(fmt::format("output is '{}': there is no folder {}", files.output, folder.string()));
   return lines;
 }
 
 namespace {
-
-constexpr auto class_file = "classes.json";
 
 /// The names of the classes, saved beside the weights.
 struct ClassNames {
@@ -75,20 +78,6 @@ struct ClassNames {
   }
   std::vector<std::string> names;
 };
-
-std::vector<std::string> saved_class_names(const std::string& weights) {
-  if (weights.empty()) return {};
-  const auto path =
-      (fs::is_directory(weights) ? fs::path(weights) : fs::path(weights).parent_path()) / class_file;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return {};
-  const auto json = nlohmann::json::parse(file, nullptr, false);
-  try {
-    return json.get<std::vector<std::string>>();
-  } catch (const nlohmann::json::exception&) {
-    throw etude::DataError(fmt::format("{}: must be a list of the names of classes", path.string()));
-  }
-}
 
 /// The callbacks that `--callback` knows.
 using KnownCallbacks = etude::callbacks<
@@ -123,14 +112,30 @@ struct NamedTrainer final
     : etude::TrainerBase<NamedTrainer, etude::DistributedDataParallel, etude::RuntimeCallbacks> {
   NamedTrainer(etude::TrainerOptions options, const std::vector<std::string>& callbacks)
       : TrainerBase(std::move(options)) {
-    for (const auto& callback : callbacks) {
+    for (const auto& callback : joined(callbacks)) {
       const auto [name, json] = name_and_options(callback);
       add_named(name, json, KnownCallbacks());
     }
     etude::add_trackers(*this);
   }
 
+  void on(const etude::TrainBegin& e) {
+    if (e.state.global_step > 0 && e.state.is_world_process_zero && e.args.report != etude::ReportMode::quiet)
+      etude::print("resumed after step {} of {}\n", e.state.global_step, e.state.max_steps);
+  }
+
  private:
+  /// A list on the command line is divided at commas: what has no colon is a further option.
+  static std::vector<std::string> joined(const std::vector<std::string>& words) {
+    std::vector<std::string> callbacks;
+    for (const auto& word : words)
+      if (!callbacks.empty() && word.find(':') == word.npos && word.find('=') != word.npos)
+        callbacks.back() += "," + word;
+      else
+        callbacks.push_back(word);
+    return callbacks;
+  }
+
   template <class... Known>
   void add_named(const std::string& name, const nlohmann::json& options, etude::callbacks<Known...>) {
     const bool found = (add_if<Known>(name, options) || ...);
@@ -155,7 +160,7 @@ etude::ExportedModule loaded(const ModelArguments& args) {
   auto model = etude::load_exported(args.model);
   if (!args.weights.empty()) {
     const auto report = etude::load_weights(*model, args.weights);
-    if (!report.is_complete()) complain(fmt::format("{}: {}", args.weights, report.text()));
+    if (!report.is_complete()) etude::print(stderr, "etude: {}: {}\n", args.weights, report.text());
   }
   return model;
 }
@@ -255,7 +260,13 @@ etude::HyperparameterSearchOptions search_options(const TrainFiles& files) {
           "hyperparameter_search has '{}': must be name=value,name=value, such as n_trials=20", word));
     words.push_back("--" + word);
   }
-  auto options = etude::parse_arguments<etude::HyperparameterSearchOptions>(words);
+  auto options = [&] {
+    try {
+      return etude::parse_arguments<etude::HyperparameterSearchOptions>(words);
+    } catch (const etude::ArgumentError& error) {
+      throw etude::ArgumentError(fmt::format("hyperparameter_search: {}", error.what()));
+    }
+  }();
   std::vector<etude::SearchSpace::Entry> space;
   for (const auto& [name, json] : files.hp_space.items()) {
     space.push_back({name, distribution_named(name, json)});
@@ -302,7 +313,7 @@ void run_training(const TrainingArguments& given, const ModelArguments& model, c
   trainer.save_metrics("train", trained.metrics);
   if (!eval_set.empty()) {
     const auto metrics = trainer.evaluate();
-    trainer.log_metrics("eval", metrics);
+    if (trainer.args().report != etude::ReportMode::quiet) trainer.log_metrics("eval", metrics);
     trainer.save_metrics("eval", metrics);
   }
 }
@@ -324,7 +335,8 @@ void run_evaluation(const TrainingArguments& given, const ModelArguments& model,
   auto options = task.options(task.args());
   options.eval_dataset = std::move(eval_set);
   NamedTrainer trainer(std::move(options), {});
-  const auto metrics = trainer.evaluate();
+  auto metrics = trainer.evaluate();
+  metrics.erase("epoch");  // of a training
   if (!trainer.state().is_world_process_zero) return;
   if (files.json) {
     Json json = Json::object();
@@ -338,6 +350,7 @@ void run_evaluation(const TrainingArguments& given, const ModelArguments& model,
 void run_prediction(const TrainingArguments& given, const ModelArguments& model, const DataArguments& data,
                     const PredictFiles& files) {
   Task task(without_training(given), model, data);
+  task.reader().allow_missing_labels();
   const auto dataset = task.reader().read(files.dataset);
   NamedTrainer trainer(task.options(task.args()), {});
   const auto predicted = trainer.predict(dataset);
