@@ -125,10 +125,7 @@ std::optional<std::vector<SavedVariables>> read_program_state(FolderReader& fold
 }  // namespace
 
 std::optional<TrainingProgress> read_progress(FolderReader& folder) {
-  const std::string file = "training_progress.json";
-  auto progress = read_json_if_any<TrainingProgress>(folder, file);
-  if (progress && !read_json<nlohmann::ordered_json>(folder, file).contains("phase"))
-    progress->phase = read_json<TrainingFlags>(folder, file).phase();
+  auto progress = read_json_if_any<TrainingProgress>(folder, "training_progress.json");
   if (progress && progress->dataset_state)
     for (auto& [name, tensor] : read_tensors_if_any(folder, dataset_state_file))
       progress->dataset_state->tensors.emplace(name, tensor);
@@ -382,7 +379,7 @@ void load_scheduler(const SavedOptimizer& optimizer, const std::filesystem::path
 
 TrainingProgress progress_by_steps(const TrainerState& state, const TrainingArguments& args,
                                    std::int64_t updates_per_epoch) {
-  TrainingProgress progress{.shuffle_order = ShuffleOrder::feistel};
+  TrainingProgress progress;
   const auto updates = state.global_step % updates_per_epoch;
   const auto examples_of_an_update = args.gradient_accumulation_steps * args.per_device_train_batch_size;
   if (updates > most_steps / examples_of_an_update)

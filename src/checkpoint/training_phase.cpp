@@ -72,16 +72,4 @@ void TrainingPhase::continue_training() {
   enter(TrainingStage::epochs);
 }
 
-TrainingPhase TrainingFlags::phase() const {
-  if (!started) return {};
-  // Requests that were pending between two epochs are honoured as at the end of a training.
-  const bool at_end = finishing || (honouring && !position.begun && !position.ended);
-  return {.stage = !at_end     ? TrainingStage::epochs
-                   : honouring ? TrainingStage::finishing
-                               : TrainingStage::finished,
-          .epoch = position.ended   ? honouring ? EpochPhase::epoch_end : EpochPhase::over
-                   : position.begun ? honouring && !at_end ? EpochPhase::step_end : EpochPhase::steps
-                                    : EpochPhase::between};
-}
-
 }  // namespace etude::inline v0

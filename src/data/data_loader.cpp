@@ -224,12 +224,8 @@ DataLoader::Requests DataLoader::requests(std::int64_t epoch, std::int64_t first
                                      options_.global_batch_size(), options_.part);
   };
   if (!options_.shuffle) return in_order([](std::int64_t place) { return place; });
-  if (options_.shuffle_order == ShuffleOrder::feistel)
-    return in_order([order = detail::KeyedPermutation(examples, options_.seed, epoch)](std::int64_t place) {
-      return order[place];
-    });
-  return in_order([order = detail::permutation(examples, options_.seed, epoch)](std::int64_t place) {
-    return order[static_cast<std::size_t>(place)];
+  return in_order([order = detail::KeyedPermutation(examples, options_.seed, epoch)](std::int64_t place) {
+    return order[place];
   });
 }
 

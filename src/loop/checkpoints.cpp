@@ -136,7 +136,6 @@ void TrainingCheckpoints::load_training(TrainPlan& plan, std::int64_t later_step
     warn_of_another_dataset(*point_->progress->train_dataset);
   take_own_random();
   core_.load_progress(*point_->progress);
-  if (core_.train_dataloader) core_.train_dataloader->shuffle_by(point_->progress->shuffle_order);
   auto& position = core_.progress.position;
   const auto& done = core_.progress.done_phases;
   const auto& examples_then = point_->progress->train_dataset;

@@ -203,7 +203,6 @@ TrainingProgress TrainerCore::current_progress() {
   now.world_size = ranks.world_size();
   now.gradient_accumulation_steps = accumulation.steps();
   now.micro_batch_size = part_size.state();
-  if (train_dataloader) now.shuffle_order = train_dataloader->options().shuffle_order;
   log_window.save(now);
   auto logs = pending_logs;
   ranks.average(logs);
@@ -460,10 +459,7 @@ void TrainerCore::begin_training() {
   set_process();
   log_history.begin_training();
   progress = {};
-  if (train_dataloader)
-    progress.train_dataset = train_dataset_info();
-  else
-    progress.shuffle_order = DataLoaderOptions().shuffle_order;  // that of a train() that resumes it
+  if (train_dataloader) progress.train_dataset = train_dataset_info();
   log_window.begin_training();
   group.forget_losses();
   work_begin.reset();

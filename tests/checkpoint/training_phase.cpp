@@ -9,7 +9,6 @@
 
 #include "common/fault_of.hpp"
 #include "etude/base/error.hpp"
-#include "etude/reflect/json.hpp"
 
 namespace checkpoint_training_phase_test {
 
@@ -84,26 +83,6 @@ TEST_CASE("a resumed training with steps left continues where its end began") {
   CHECK(continued({finishing, epoch_end}) == TrainingPhase{epochs, epoch_end});
   CHECK(continued({finished, over}) == TrainingPhase{epochs, over});
   CHECK(continued({done, between}) == TrainingPhase{epochs, between});
-}
-
-TEST_CASE("the flags of older checkpoints become the phase that continues in the same way") {
-  const auto phase = [](const char* json) {
-    return etude::from_json_text<etude::TrainingFlags>(json).phase();
-  };
-  CHECK(phase(R"({"started": false})") == TrainingPhase{starting, between});
-  CHECK(phase(R"({"started": true, "position": {}})") == TrainingPhase{epochs, between});
-  CHECK(phase(R"({"started": true, "position": {"begun": true}})") == TrainingPhase{epochs, steps});
-  CHECK(phase(R"({"started": true, "honouring": true, "position": {"begun": true}})") ==
-        TrainingPhase{epochs, step_end});
-  CHECK(phase(R"({"started": true, "honouring": true, "position": {"begun": true, "ended": true}})") ==
-        TrainingPhase{epochs, epoch_end});
-  CHECK(phase(R"({"started": true, "position": {"begun": true, "ended": true}})") ==
-        TrainingPhase{epochs, over});
-  CHECK(phase(R"({"started": true, "honouring": true, "finishing": true, "position": {"begun": true}})") ==
-        TrainingPhase{finishing, steps});
-  CHECK(phase(R"({"started": true, "finishing": true, "position": {}})") == TrainingPhase{finished, between});
-  CHECK(phase(R"({"started": true, "honouring": true, "position": {}})") ==
-        TrainingPhase{finishing, between});
 }
 
 }  // namespace checkpoint_training_phase_test

@@ -189,15 +189,6 @@ TEST_CASE("a dataset of more than 2^62 examples is refused, and counts below are
   CHECK(DataLoader(dataset, {.batch_size = 3, .drop_last = true}).size() == most / 3);
 }
 
-TEST_CASE("the order of older checkpoints is still available") {
-  DataLoader loader(counted(8), {.batch_size = 8, .shuffle = true});
-  CHECK(joined(batches(loader.begin_epoch(0))) == Numbers{5, 0, 1, 2, 6, 3, 4, 7});
-  loader.shuffle_by(etude::ShuffleOrder::fisher_yates);
-  // The order from the test of `permutation`.
-  CHECK(joined(batches(loader.begin_epoch(0))) == Numbers{7, 1, 4, 5, 2, 3, 0, 6});
-  CHECK(joined(batches(loader.begin_epoch(0, 3))) == Numbers{5, 2, 3, 0, 6});
-}
-
 TEST_CASE("an epoch resumes at any batch, without fetching earlier ones") {
   for (const int workers : {0, 2}) {
     Indices dataset{40};

@@ -120,38 +120,6 @@ etude::TrainingArguments two_epochs(const std::string& folder) {
   return args;
 }
 
-TEST_CASE("a checkpoint of a version without names for orders keeps its order to the end") {
-  using Points = std::vector<std::int64_t>;
-  const toy::Folder folder;
-  // Written at step 5 of 24 by the previous version, in which the uninterrupted run had these examples and
-  // weights.
-  const auto checkpoint =
-      std::filesystem::path(__FILE__).parent_path() / "checkpoint_without_shuffle_order/checkpoint-5";
-  const auto rest = run(two_epochs(folder), {.resume_from_checkpoint = checkpoint});
-  const Points expected{1, 8, 9, 7, 3, 10, 2, 5, 0, 8, 9, 6, 10, 3, 11, 7, 1, 4, 2};
-  CHECK(rest.points == expected);
-  CHECK(rest.weight == doctest::Approx(1.5365301).epsilon(1e-5));
-  CHECK(rest.bias == doctest::Approx(1.5660301).epsilon(1e-5));
-  // Checkpoints written by the resumed run keep it too.
-  const auto again = run(two_epochs(folder), {.resume_from_checkpoint = folder / "checkpoint-15"});
-  CHECK(again.points == Points(expected.begin() + 10, expected.end()));
-}
-
-TEST_CASE("a checkpoint with flags instead of a phase continues in the middle of its group") {
-  using Points = std::vector<std::int64_t>;
-  const toy::Folder folder;
-  // Interrupted after the first of two batches of the third group, by the last version without phases, in
-  // which the uninterrupted run had these examples and weights.
-  const auto checkpoint =
-      std::filesystem::path(__FILE__).parent_path() / "checkpoint_with_flags/checkpoint-2";
-  auto args = two_epochs(folder);
-  args.gradient_accumulation_steps = 2;
-  const auto rest = run(args, {.resume_from_checkpoint = checkpoint});
-  CHECK(rest.points == Points{3, 4, 7, 0, 10, 11, 6, 7, 6, 9, 11, 0, 5, 10, 4, 8, 2, 3, 1});
-  CHECK(rest.weight == doctest::Approx(1.14407170).epsilon(1e-7));
-  CHECK(rest.bias == doctest::Approx(1.18407023).epsilon(1e-7));
-}
-
 TEST_CASE("a checkpoint names the order of its examples, and unknown names are refused") {
   const toy::Folder folder;
   const auto whole = run(two_epochs(folder), {});
@@ -173,7 +141,7 @@ TEST_CASE("a checkpoint names the order of its examples, and unknown names are r
       toy::contains(toy::fault_of<etude::CheckpointError>([&] {
                       etude::Trainer<>(with(two_epochs(folder), 12)).train({.resume_from_checkpoint = path});
                     }),
-                    "fisher_yates, feistel"));
+                    "shuffle_order is \"sorted\": must be one of feistel"));
 }
 
 // Changes a number in a checkpoint, and removes the manifest, whose checksum would reveal it.

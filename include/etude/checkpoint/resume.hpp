@@ -34,7 +34,7 @@ std::optional<ResumePoint> find_resume_point(const TrainOptions::Resume& resume,
 
 namespace detail {
 
-/// The position of a checkpoint's training, those of older versions included; unset if it has none. Throws
+/// The position of a checkpoint's training; unset if it has none. Throws
 /// CheckpointError.
 std::optional<TrainingProgress> read_progress(FolderReader& folder);
 

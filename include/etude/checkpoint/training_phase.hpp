@@ -38,17 +38,4 @@ struct TrainingPhase {
   friend bool operator==(const TrainingPhase&, const TrainingPhase&) = default;
 };
 
-/// The flags that checkpoints from before TrainingPhase have in its place.
-struct TrainingFlags {
-  struct Position {
-    ETUDE_STRUCT(Position, (bool, begun, "EpochBegin was raised", false),
-                 (bool, ended, "EpochEnd was raised", false));
-  };
-  ETUDE_STRUCT(TrainingFlags, (bool, started, "everything before the first step is done", false),
-               (bool, honouring, "a log, evaluation or checkpoint was requested and is not done", false),
-               (bool, finishing, "the last step is done", false), (Position, position, "within the epoch"));
-
-  TrainingPhase phase() const;
-};
-
 }  // namespace etude::inline v0

@@ -70,7 +70,7 @@ struct TrainingProgress {
       (std::int64_t, gradient_accumulation_steps, "micro-batches of a group", 0),
       (std::int64_t, micro_batch_size,
        "examples that go through the model at once, if memory requires parts; 0 is all", 0),
-      (ShuffleOrder, shuffle_order, "how train_dataset is shuffled, if it is", ShuffleOrder::fisher_yates),
+      (ShuffleOrder, shuffle_order, "how train_dataset is shuffled, if it is", ShuffleOrder::feistel),
       (std::int64_t, last_logged_step, "step of the last log", 0),
       (RunningMeanState, loss, "losses since the last log"),
       (RunningMeanState, total_loss, "losses already logged"),

@@ -36,7 +36,6 @@ struct DataLoaderOptions {
   bool drop_last = false;
   /// Use an order determined by (seed, epoch); the dataset must have an index.
   bool shuffle = false;
-  ShuffleOrder shuffle_order = ShuffleOrder::feistel;
   std::uint64_t seed = 42;
   /// Threads that prefetch, each with a copy of the dataset; at most one for a stream.
   int num_workers = 0;

@@ -34,9 +34,6 @@ class DataLoader {
   /// Whether the dataset is a stream with a state.
   bool has_dataset_state() const { return dataset_.has_state(); }
 
-  /// Sets the shuffle order of epochs that begin from now on, if the loader shuffles.
-  void shuffle_by(ShuffleOrder order) { options_.shuffle_order = order; }
-
   /// Limits epochs that begin from now on to this many batches. Throws ArgumentError below 1.
   void limit_batches(std::int64_t max_batches);
 

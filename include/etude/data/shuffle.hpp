@@ -9,10 +9,10 @@
 
 namespace etude::inline v0 {
 
-/// How a DataLoader shuffles. Checkpoints store it, so that a resumed training keeps its order.
-/// - `feistel`: a KeyedPermutation, with which an epoch starts immediately, however large the dataset;
-/// - `fisher_yates`: a shuffled list of all examples; used for checkpoints that don't store the order.
-ETUDE_ENUM(ShuffleOrder, fisher_yates, feistel);
+/// How a DataLoader shuffles: `feistel` is a KeyedPermutation, with which an epoch starts immediately,
+/// however large the dataset. Checkpoints name it, so that a version which doesn't know the order refuses
+/// them.
+ETUDE_ENUM(ShuffleOrder, feistel);
 
 namespace detail {
 
