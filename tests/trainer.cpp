@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "common/fault_of.hpp"
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
 #include "etude/dispatch/filters.hpp"
@@ -576,12 +577,7 @@ template <class Exception, class Spoil>
 std::string refusal(Spoil spoil) {
   auto options = toy::options(toy::arguments());
   spoil(options);
-  try {
-    etude::Trainer(options).train();
-  } catch (const Exception& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
+  return toy::fault_of<Exception>([&] { etude::Trainer(options).train(); });
 }
 
 TEST_CASE("the error about bad input says what is allowed") {

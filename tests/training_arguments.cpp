@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/fault_of.hpp"
 #include "etude/base/error.hpp"
 #include "etude/reflect/command_line.hpp"
 #include "etude/reflect/json.hpp"
@@ -99,12 +100,7 @@ TEST_CASE("the command line fills the arguments and validates them") {
 
 TEST_CASE("a name that is cut short or lacks a word is completed") {
   const auto fault = [](Words words) -> std::string {
-    try {
-      (void)parse_arguments<TrainingArguments>(words);
-    } catch (const etude::ArgumentError& error) {
-      return error.what();
-    }
-    return "";
+    return toy::fault_of<etude::ArgumentError>([&] { (void)parse_arguments<TrainingArguments>(words); });
   };
   CHECK(fault({"--optim", "adamw"}).ends_with("; did you mean 'adamw_torch'?"));
   CHECK(fault({"--lr_scheduler_type", "cos"}).ends_with("; did you mean 'cosine'?"));
@@ -116,12 +112,9 @@ TEST_CASE("a name that is cut short or lacks a word is completed") {
 
 TEST_CASE("names from other programs suggest the right argument") {
   const auto fault = [](const std::string& flag) -> std::string {
-    try {
+    return toy::fault_of<etude::ArgumentError>([&] {
       (void)parse_arguments<TrainingArguments>(Words{flag, "1"});
-    } catch (const etude::ArgumentError& error) {
-      return error.what();
-    }
-    return "";
+    });
   };
   CHECK(fault("--lr") == "unknown flag --lr; did you mean '--learning_rate'?");
   CHECK(fault("--num_epochs") == "unknown flag --num_epochs; did you mean '--num_train_epochs'?");

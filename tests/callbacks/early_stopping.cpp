@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <limits>
 
+#include "common/fault_of.hpp"
 #include "common/logged.hpp"
 #include "common/printed.hpp"
 #include "common/toy.hpp"
@@ -434,12 +435,7 @@ TEST_CASE("unsupported options and inputs are refused by name") {
     auto options = toy::options(args);
     if (!has_data) options.eval_dataset = {};
     etude::Trainer<etude::EarlyStoppingCallback> trainer(options, callback);
-    try {
-      trainer.train();
-    } catch (const etude::ArgumentError& error) {
-      return error.what();
-    }
-    return "";
+    return toy::fault_of<etude::ArgumentError>([&] { trainer.train(); });
   };
   CHECK(refusal({.early_stopping_patience = 0}) == "early_stopping_patience is 0: must be at least 1");
   CHECK(refusal({.early_stopping_threshold = -1}) ==

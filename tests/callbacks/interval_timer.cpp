@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/fault_of.hpp"
 #include "common/folder.hpp"
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
@@ -125,12 +126,8 @@ TEST_CASE("a step that was checked and abandoned is checked again when the run i
 
 TEST_CASE("an interval that can't end is refused by name when training begins") {
   const auto refusal = [](const Interval& interval) -> std::string {
-    try {
-      etude::Trainer<WithinSteps>(twenty_steps(), WithinSteps{.interval = interval}).train();
-    } catch (const etude::ArgumentError& error) {
-      return error.what();
-    }
-    return "";
+    return toy::fault_of<etude::ArgumentError>(
+        [&] { etude::Trainer<WithinSteps>(twenty_steps(), WithinSteps{.interval = interval}).train(); });
   };
   CHECK(refusal(0.0) ==
         "interval is 0: must be a whole number of steps >= 1, or a fraction of all steps between 0 and 1");

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <random>
 
+#include "common/fault_of.hpp"
 #include "common/full_run.hpp"
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
@@ -200,12 +201,7 @@ TEST_CASE("unsupported options and inputs are refused by name") {
     auto options = options_of(targets({}));
     options.args.optim = optim;
     Trainer trainer(options, callback);
-    try {
-      trainer.train();
-    } catch (const etude::ArgumentError& error) {
-      return error.what();
-    }
-    return "";
+    return toy::fault_of<etude::ArgumentError>([&] { trainer.train(); });
   };
   CHECK(refusal({.threshold = 0}) == "threshold is 0: must be above 0 and finite, or inf");
   CHECK(refusal({.window = 1}) == "window is 1: must be at least 2");

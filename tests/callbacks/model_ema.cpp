@@ -6,6 +6,7 @@
 #include <cmath>
 #include <random>
 
+#include "common/fault_of.hpp"
 #include "common/full_run.hpp"
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
@@ -331,12 +332,7 @@ TEST_CASE("unsupported options and inputs are refused by name") {
   args.eval_strategy = IntervalStrategy::epoch;
   const auto refusal = [&](ModelEmaCallback callback) -> std::string {
     Trainer trainer(toy::options(args), callback);
-    try {
-      trainer.train();
-    } catch (const etude::Error& error) {
-      return error.what();
-    }
-    return "";
+    return toy::fault_of<etude::Error>([&] { trainer.train(); });
   };
   CHECK(refusal({.decay = 1.5}) == "decay is 1.5: must be from 0 to 1");
   CHECK(refusal({.decay = NAN}).starts_with("decay is nan"));

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <optional>
 
+#include "common/fault_of.hpp"
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
 #include "etude/callbacks/best_model_folder.hpp"
@@ -214,12 +215,7 @@ TEST_CASE("unsupported options are refused, and existing files stay") {
   const toy::Folder folder;
   const auto refusal = [&](etude::TrainerOptions options, SaveBestModelCallback callback) -> std::string {
     Trainer trainer(options, callback);
-    try {
-      trainer.train();
-    } catch (const etude::ArgumentError& error) {
-      return error.what();
-    }
-    return "";
+    return toy::fault_of<etude::ArgumentError>([&] { trainer.train(); });
   };
   auto without = scored({.5}, toy::arguments());
   without.args.eval_strategy = etude::IntervalStrategy::no;

@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "common/fault_of.hpp"
 #include "common/full_run.hpp"
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
@@ -206,12 +207,7 @@ TEST_CASE("copies take no space while the checkpoint exists, and stay when it is
 TEST_CASE("unsupported options are refused, and existing files stay") {
   Run run;
   const auto refusal = [&](SaveTrainingStateCallback callback) -> std::string {
-    try {
-      run.train(std::move(callback));
-    } catch (const etude::Error& error) {
-      return error.what();
-    }
-    return "";
+    return toy::fault_of<etude::Error>([&] { run.train(std::move(callback)); });
   };
   CHECK(refusal({.save_every_n_epochs = 0}) == "save_every_n_epochs is 0: must be at least 1, or unset");
   CHECK(refusal({.save_every_n_steps = -1}) ==

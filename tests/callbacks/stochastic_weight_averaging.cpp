@@ -7,6 +7,7 @@
 #include <numeric>
 #include <random>
 
+#include "common/fault_of.hpp"
 #include "common/full_run.hpp"
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
@@ -189,12 +190,7 @@ TEST_CASE("after an error the model stays as it was") {
 TEST_CASE("unsupported options and inputs are refused by name") {
   const auto refusal = [](SWA callback) -> std::string {
     Trainer trainer(toy::options(arguments(4)), callback);
-    try {
-      trainer.train();
-    } catch (const etude::ArgumentError& error) {
-      return error.what();
-    }
-    return "";
+    return toy::fault_of<etude::ArgumentError>([&] { trainer.train(); });
   };
   const std::string start = ": must be an epoch, counted from 1, or from 0 to 1 a share of all";
   CHECK(refusal({.swa_epoch_start = 2.5}) == "swa_epoch_start is 2.5" + start);

@@ -16,6 +16,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "common/fault_of.hpp"
 #include "common/shuffling.hpp"
 #include "etude/base/error.hpp"
 
@@ -24,6 +25,7 @@ namespace data_data_loader_test {
 using etude::Batch;
 using etude::DataLoader;
 using etude::DataLoaderOptions;
+using toy::fault_of;
 using Numbers = std::vector<std::int64_t>;
 
 Numbers numbers(const torch::Tensor& tensor) {
@@ -54,16 +56,6 @@ Numbers joined(const std::vector<Numbers>& parts) {
   Numbers result;
   for (const auto& part : parts) result.insert(result.end(), part.begin(), part.end());
   return result;
-}
-
-template <class E, class F>
-std::string message(F f) {
-  try {
-    f();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "";
 }
 
 struct Broken : std::runtime_error {
@@ -170,13 +162,13 @@ TEST_CASE("a dataset whose size becomes negative is refused when the next epoch 
   DataLoader loader(Shrinking{examples}, {.batch_size = 1, .shuffle = true, .name = "train_dataset"});
   CHECK(batches(loader.begin_epoch(0)).size() == 2);
   *examples = -1;
-  CHECK(message<etude::DataError>([&] { loader.begin_epoch(1); }) ==
+  CHECK(fault_of<etude::DataError>([&] { loader.begin_epoch(1); }) ==
         "train_dataset: its size is -1: must be at least 0 and at most 2^62 (4611686018427387904)");
 }
 
 TEST_CASE("a dataset of more than 2^62 examples is refused, and counts below are right") {
   for (const auto size : {(std::uint64_t{1} << 62) + 1, ~std::uint64_t{0}, std::uint64_t{1} << 63})
-    CHECK(message<etude::DataError>([&] {
+    CHECK(fault_of<etude::DataError>([&] {
             DataLoader(Endless{size}, {.name = "train_dataset"});
           }).find("must be at least 0 and at most 2^62 (4611686018427387904)") != std::string::npos);
   const auto most = std::int64_t{1} << 62, largest = std::numeric_limits<std::int64_t>::max();
@@ -295,7 +287,7 @@ TEST_CASE("an error is rethrown unchanged, at its batch's position") {
     auto stream = loader.begin_epoch(0);
     CHECK(numbers(stream.next()->labels) == Numbers{0, 1, 2, 3});
     CHECK(numbers(stream.next()->labels) == Numbers{4, 5, 6, 7});
-    CHECK(message<Broken>([&] { stream.next(); }) == "example 9");
+    CHECK(fault_of<Broken>([&] { stream.next(); }) == "example 9");
     CHECK(numbers(stream.next()->labels) == Numbers{12, 13, 14, 15});
     CHECK(batches(loader.begin_epoch(0, 12)).size() == 2);
   }
@@ -309,7 +301,7 @@ TEST_CASE("an error names examples that don't fit together") {
   DataLoader loader(Ragged(), {.batch_size = 4});
   auto stream = loader.begin_epoch(0);
   CHECK(stream.next()->size == 4);
-  const auto text = message<etude::DataError>([&] { stream.next(); });
+  const auto text = fault_of<etude::DataError>([&] { stream.next(); });
   CHECK(text.find("float32 [2] in example 4, float32 [3] in example 5") != std::string::npos);
   CHECK(text.find("data_collator") != std::string::npos);
 }
@@ -464,7 +456,7 @@ TEST_CASE("a sampler's error comes after the batches before it") {
     auto stream = loader.begin_epoch(0);
     CHECK(stream.next()->size == 2);
     CHECK(stream.next()->size == 2);
-    CHECK(message<Broken>([&] { stream.next(); }) == "sampler");
+    CHECK(fault_of<Broken>([&] { stream.next(); }) == "sampler");
   }
 }
 
@@ -497,7 +489,7 @@ TEST_CASE("a collator creates the batches, also for tensors") {
 
 TEST_CASE("unsupported options are refused by name, all at once") {
   const auto refused = [](etude::Dataset dataset, DataLoaderOptions options) {
-    return message<etude::ArgumentError>([&] { DataLoader(dataset, options); });
+    return fault_of<etude::ArgumentError>([&] { DataLoader(dataset, options); });
   };
   CHECK(refused(counted(4), {.batch_size = 0, .num_workers = -1, .prefetch_factor = 0}) ==
         "batch_size: must be at least 1, not 0\nnum_workers: must be at least 0, not -1\n"
@@ -515,7 +507,7 @@ TEST_CASE("unsupported options are refused by name, all at once") {
 
 TEST_CASE("a dataset without a single batch is refused") {
   const auto refused = [](etude::Dataset dataset, DataLoaderOptions options) {
-    return message<etude::DataError>([&] { DataLoader(dataset, options); });
+    return fault_of<etude::DataError>([&] { DataLoader(dataset, options); });
   };
   CHECK(refused(counted(0), {.name = "train_dataset"}) == "train_dataset: it has no examples");
   CHECK(refused(counted(3), {.batch_size = 4, .drop_last = true}).find("fewer than the batch_size of 4") !=
@@ -531,7 +523,7 @@ TEST_CASE("a dataset that can't be copied works only without workers") {
   DataLoader alone(Unique(), {.batch_size = 4});
   CHECK(batches(alone.begin_epoch(0)) == std::vector<Numbers>{{0, 1, 2, 3}});
   DataLoader loader(Unique(), {.batch_size = 4, .num_workers = 1});
-  CHECK(message<etude::ArgumentError>([&] { loader.begin_epoch(0); }).find("can't be copied") !=
+  CHECK(fault_of<etude::ArgumentError>([&] { loader.begin_epoch(0); }).find("can't be copied") !=
         std::string::npos);
 }
 

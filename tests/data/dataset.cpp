@@ -8,24 +8,16 @@
 #include <boost/hana/define_struct.hpp>
 #include <map>
 
+#include "common/fault_of.hpp"
+
 namespace data_dataset_test {
 
 using etude::Batch;
 using etude::Dataset;
 using etude::Tensors;
+using toy::contains;
+using toy::fault_of;
 using Indices = std::vector<std::int64_t>;
-
-template <class E, class F>
-std::string message(F f) {
-  try {
-    f();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "";
-}
-
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 torch::Tensor row(std::int64_t index) { return torch::full({2}, static_cast<double>(index)); }
 
@@ -144,7 +136,7 @@ TEST_CASE("the rows of tensors are examples") {
 }
 
 TEST_CASE("tensors that disagree on the number of examples are refused") {
-  CHECK(contains(message<etude::DataError>([] {
+  CHECK(contains(fault_of<etude::DataError>([] {
                    Dataset(torch::zeros({4, 2}), torch::zeros({3}));
                  }),
                  "inputs: float32 [4, 2]; labels: float32 [3]"));
@@ -290,7 +282,7 @@ TEST_CASE("a type that can't produce examples isn't a dataset") {
 TEST_CASE("the error about examples that don't stack names index, tensor and shape") {
   const Dataset dataset =
       Getting{[](std::int64_t i) { return std::pair(torch::zeros({i == 3 ? 4 : 2}), 0); }};
-  CHECK(message<etude::DataError>([&] {
+  CHECK(fault_of<etude::DataError>([&] {
           dataset.fetch(Indices{1, 3});
         }) ==
         "input 0 must be the same for all examples of a batch: float32 [2] in example 1, float32 [4] in "
@@ -300,7 +292,7 @@ TEST_CASE("the error about examples that don't stack names index, tensor and sha
     return std::map<std::string, torch::Tensor>{
         {"ids", torch::zeros({2}, i == 3 ? torch::kLong : torch::kFloat)}};
   }};
-  CHECK(message<etude::DataError>([&] {
+  CHECK(fault_of<etude::DataError>([&] {
           named.fetch(Indices{1, 3});
         }) ==
         "input 'ids' must be the same for all examples of a batch: float32 [2] in example 1, int64 [2] in "
@@ -308,7 +300,7 @@ TEST_CASE("the error about examples that don't stack names index, tensor and sha
   const Dataset counts = Getting{[](std::int64_t i) {
     return std::pair(std::vector<torch::Tensor>(static_cast<std::size_t>(i), torch::zeros({1})), 0);
   }};
-  CHECK(contains(message<etude::DataError>([&] {
+  CHECK(contains(fault_of<etude::DataError>([&] {
                    counts.fetch(Indices{1, 3});
                  }),
                  "the inputs must be the same"));
@@ -326,7 +318,7 @@ TEST_CASE("a collator gets the examples, and its batch is measured") {
   const auto batch = ragged.fetch(Indices{1, 3}, pad);
   CHECK(batch.size == 2);
   CHECK(batch.inputs.single().sum().item<double>() == 4);
-  CHECK(contains(message<etude::ArgumentError>([&] { Dataset(TorchBatches()).fetch(Indices{1}, pad); }),
+  CHECK(contains(fault_of<etude::ArgumentError>([&] { Dataset(TorchBatches()).fetch(Indices{1}, pad); }),
                  "data_collator"));
 }
 

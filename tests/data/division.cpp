@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/fault_of.hpp"
 #include "etude/base/error.hpp"
 #include "etude/data/batch.hpp"
 #include "etude/data/data_loader.hpp"
@@ -20,18 +21,8 @@ namespace data_division_test {
 using etude::Batch;
 using etude::RowsByIndex;
 using etude::RowsByLength;
-
-template <class F>
-std::string fault(F f) {
-  try {
-    f();
-  } catch (const etude::DataError& error) {
-    return error.what();
-  }
-  return "";
-}
-
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+using toy::contains;
+using toy::fault_of;
 
 /// Boxes of four images, which have 2, 0, 1 and 3: the image, and a number of its own.
 torch::Tensor boxes() {
@@ -85,16 +76,17 @@ TEST_CASE("a tensor keeps its division on another device, in another type, and a
 TEST_CASE(
     "a tensor with other rows that doesn't say how they divide is refused, and so is a wrong division") {
   CHECK(contains(
-      fault([] { (void)images(boxes()).slice(0, 2); }),
+      fault_of<etude::DataError>([] { (void)images(boxes()).slice(0, 2); }),
       "a batch is divided, and its label 0 is float32 [6, 2] in a batch of 4 examples: its first dimension "
       "must be the number of examples, or it must say how its rows divide (etude::RowsByIndex"));
-  CHECK(contains(fault([] {
+  CHECK(contains(fault_of<etude::DataError>([] {
                    images({{"boxes", boxes()}}).check_divisible("training: ");
                  }),
                  "training: label 'boxes' is float32 [6, 2]"));
-  CHECK(contains(fault([] { (void)images(torch::tensor(1)).slice(0, 2); }), "label 0 is int64 []"));
+  CHECK(contains(fault_of<etude::DataError>([] { (void)images(torch::tensor(1)).slice(0, 2); }),
+                 "label 0 is int64 []"));
   const auto wrong = [](etude::Division division) {
-    return fault([&] { (void)images({boxes(), division}).slice(0, 2); });
+    return fault_of<etude::DataError>([&] { (void)images({boxes(), division}).slice(0, 2); });
   };
   CHECK(contains(wrong(RowsByLength{{2, 0, 1, 2}}), "its RowsByLength has 4 lengths that sum to 5"));
   CHECK(contains(wrong(RowsByLength{{3, 3}}), "its RowsByLength has 2 lengths that sum to 6"));
@@ -108,13 +100,13 @@ TEST_CASE("a batch is made of tensors that divide") {
   CHECK(etude::make_batch(torch::arange(4), {boxes(), RowsByIndex{}}).size == 4);
   CHECK(etude::make_batch({boxes(), RowsByLength{{2, 0, 1, 3}}}, {}).size == 4);
   CHECK(contains(
-      fault([] { etude::make_batch(torch::arange(4), boxes()); }),
+      fault_of<etude::DataError>([] { etude::make_batch(torch::arange(4), boxes()); }),
       "every tensor's first dimension must be the number of examples, unless it says how its rows divide"));
-  CHECK(contains(fault([] {
+  CHECK(contains(fault_of<etude::DataError>([] {
                    etude::make_batch(torch::arange(4), {boxes(), RowsByLength{{2}}});
                  }),
                  "RowsByLength"));
-  CHECK(contains(fault([] {
+  CHECK(contains(fault_of<etude::DataError>([] {
                    etude::make_batch({boxes(), RowsByIndex{}}, {});
                  }),
                  "no tensor tells the number of examples"));
@@ -123,16 +115,16 @@ TEST_CASE("a batch is made of tensors that divide") {
 TEST_CASE("what takes one row for each example refuses other rows") {
   const auto rows = torch::rand({4, 3});
   CHECK(contains(
-      fault([&] {
+      fault_of<etude::DataError>([&] {
         etude::mix_up({rows, torch::rand({6, 2}), 4}, {});
       }),
       "each example is mixed with another, and label 0 is float32 [6, 2] in a batch of 4 examples: must "
       "have one row for each example"));
-  CHECK(contains(fault([&] {
+  CHECK(contains(fault_of<etude::DataError>([&] {
                    etude::cut_mix({torch::rand({4, 1, 5, 5}), torch::rand({6, 2}), 4}, {});
                  }),
                  "must have one row for each example"));
-  CHECK(contains(fault([&] {
+  CHECK(contains(fault_of<etude::DataError>([&] {
                    etude::Dataset(rows, {boxes(), RowsByIndex{}});
                  }),
                  "in a dataset of tensors, label 0"));
@@ -171,7 +163,7 @@ TEST_CASE("several processes divide the batches of a stream, each with the boxes
                      }});
       auto batches = loader.begin_epoch(0);
       if (!says_how) {
-        CHECK(contains(fault([&] { batches.next(); }),
+        CHECK(contains(fault_of<etude::DataError>([&] { batches.next(); }),
                        "the processes divide each batch of a stream, and its label 0 is int64 [6, 2]"));
         continue;
       }

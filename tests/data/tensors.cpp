@@ -2,12 +2,14 @@
 
 #include <doctest/doctest.h>
 
+#include "common/fault_of.hpp"
 #include "etude/base/error.hpp"
 #include "etude/data/batch.hpp"
 
 namespace data_tensors_test {
 
 using etude::Tensors;
+using toy::fault_of;
 using Names = std::vector<std::string>;
 
 torch::Tensor number(double value) { return torch::full({}, value); }
@@ -16,16 +18,6 @@ std::vector<double> values(const Tensors& tensors) {
   std::vector<double> result;
   for (const auto& tensor : tensors) result.push_back(tensor.item<double>());
   return result;
-}
-
-template <class E, class F>
-std::string message(F f) {
-  try {
-    f();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST_CASE("tensors are described by dtype and shape as in Python") {
@@ -44,14 +36,14 @@ TEST_CASE("tensors are found by position and by name") {
   const Tensors two{number(1), number(2)};
   CHECK(values(two) == std::vector<double>{1, 2});
   CHECK(two.names().empty());
-  CHECK(message<etude::DataError>([&] { two[2]; }).find("tensor 2") != std::string::npos);
-  CHECK(message<etude::DataError>([&] { two.at("x"); }).find("no names") != std::string::npos);
+  CHECK(fault_of<etude::DataError>([&] { two[2]; }).find("tensor 2") != std::string::npos);
+  CHECK(fault_of<etude::DataError>([&] { two.at("x"); }).find("no names") != std::string::npos);
 
   const Tensors named({number(1), number(2)}, {"x", "y"});
   CHECK(named.at("y").item<double>() == 2);
   CHECK(named.find("z") == nullptr);
-  CHECK(message<etude::DataError>([&] { named.at("z"); }) == "no tensor is named 'z'; there are: x, y");
-  CHECK(message<etude::DataError>([&] { Tensors({number(1)}, {"x", "y"}); }) == "2 names for 1 tensors");
+  CHECK(fault_of<etude::DataError>([&] { named.at("z"); }) == "no tensor is named 'z'; there are: x, y");
+  CHECK(fault_of<etude::DataError>([&] { Tensors({number(1)}, {"x", "y"}); }) == "2 names for 1 tensors");
   CHECK(values(Tensors({number(3), number(4)})) == std::vector<double>{3, 4});
   CHECK(Tensors(std::vector<torch::Tensor>{number(3)}).size() == 1);
 }
@@ -63,7 +55,7 @@ TEST_CASE("a single tensor converts to a tensor, several don't") {
   CHECK(Tensors(torch::Tensor()).empty());
   CHECK_THROWS_AS(Tensors().single(), etude::DataError);
   const Tensors two{number(1), number(2)};
-  CHECK(message<etude::DataError>([&] { two.single(); }) ==
+  CHECK(fault_of<etude::DataError>([&] { two.single(); }) ==
         "one tensor was expected, not 2: float32 [], float32 []");
   // Braces copy; they don't go through the conversion to one tensor.
   CHECK(Tensors{two}.size() == 2);
@@ -80,7 +72,7 @@ TEST_CASE("a transform keeps tensor names") {
 TEST_CASE("a batch counts its examples and refuses tensors that disagree") {
   const auto batch = etude::make_batch({torch::zeros({4, 2}), torch::zeros({4})}, torch::zeros({4}));
   CHECK(batch.size == 4);
-  CHECK(message<etude::DataError>([] {
+  CHECK(fault_of<etude::DataError>([] {
           etude::make_batch(torch::zeros({4, 2}), torch::zeros({3}));
         }).find("inputs: float32 [4, 2]; labels: float32 [3]") != std::string::npos);
   CHECK_THROWS_AS(etude::make_batch({}, torch::zeros({3})), etude::DataError);

@@ -7,11 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "common/fault_of.hpp"
 #include "common/pickle_bytes.hpp"
 #include "etude/base/error.hpp"
 
 namespace formats_pickle_test {
 
+using toy::contains;
 using namespace std::string_literals;
 namespace pickle = etude::pickle;
 namespace pickled = toy::pickled;
@@ -21,15 +23,8 @@ constexpr std::array<std::string_view, 2> globals = {"collections.OrderedDict", 
 pickle::Document read(const std::string& bytes) { return pickle::unpickle(bytes, globals, "x.pt"); }
 
 std::string fault_of(const std::string& bytes) {
-  try {
-    read(bytes);
-  } catch (const etude::CheckpointError& error) {
-    return error.what();
-  }
-  return "it was read";
+  return toy::fault_of<etude::CheckpointError>([&] { read(bytes); });
 }
-
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 std::string from_hex(std::string_view hex) {
   std::string bytes;

@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <string>
 
+#include "common/fault_of.hpp"
 #include "common/growth.hpp"
 #include "etude/base/error.hpp"
 
 namespace formats_safetensors_header_test {
+
+using toy::contains;
 
 std::string with_length(std::uint64_t length, const std::string& rest) {
   return std::string(reinterpret_cast<const char*>(&length), sizeof length) + rest;
@@ -24,15 +27,8 @@ etude::SafeTensorsHeader read(const std::string& file) {
 }
 
 std::string fault_of(const std::string& file) {
-  try {
-    read(file);
-  } catch (const etude::CheckpointError& error) {
-    return error.what();
-  }
-  return "it was read";
+  return toy::fault_of<etude::CheckpointError>([&] { read(file); });
 }
-
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 TEST_CASE("a header describes each tensor and where its bytes are") {
   const std::string text =
@@ -57,7 +53,7 @@ TEST_CASE("a header describes each tensor and where its bytes are") {
 TEST_CASE("unknown fields are skipped, whatever they contain") {
   CHECK(fault_of(file_of(R"({"a":{"dtype":"U8","later":{"shape":[-1],"x":null},"more":[[1,-2,0.5,"t",true]],)"
                          R"("shape":[1],"n":null,"data_offsets":[0,1]}})",
-                         1)) == "it was read");
+                         1)) == "nothing was thrown");
 }
 
 TEST_CASE("every dtype has the format's size") {
@@ -75,7 +71,7 @@ TEST_CASE("every dtype has the format's size") {
     const auto bytes = static_cast<std::size_t>(size) / 8;
     const auto text =
         fmt::format(R"({{"a":{{"dtype":"{}","shape":[3],"data_offsets":[0,{}]}}}})", name, 3 * bytes);
-    CHECK(fault_of(file_of(text, 3 * bytes)) == "it was read");
+    CHECK(fault_of(file_of(text, 3 * bytes)) == "nothing was thrown");
   }
 }
 
@@ -150,7 +146,7 @@ TEST_CASE("tensors that overlap or leave gaps are refused") {
         R"({{"a":{{"dtype":"U8","shape":[4],"data_offsets":{}}},"b":{{"dtype":"U8","shape":[4],"data_offsets":{}}}}})",
         a, b);
   };
-  CHECK(fault_of(file_of(two("[0,4]", "[4,8]"), 8)) == "it was read");
+  CHECK(fault_of(file_of(two("[0,4]", "[4,8]"), 8)) == "nothing was thrown");
   CHECK(contains(fault_of(file_of(two("[0,4]", "[2,6]"), 6)), "tensor 'b'"));
   CHECK(contains(fault_of(file_of(two("[0,4]", "[0,4]"), 4)), "tensor 'b'"));
   CHECK(contains(fault_of(file_of(two("[5,9]", "[0,4]"), 9)), "tensor 'a'"));
@@ -172,7 +168,7 @@ TEST_CASE(
     for (const auto* form :
          {R"({{"__metadata__":{},"a":{{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}}})",
           R"({{"a":{{"dtype":"U8","shape":[1],"data_offsets":[0,1]}},"__metadata__":{}}})"})
-      CHECK((fault_of(file_of(fmt::format(fmt::runtime(form), row.metadata), 1)) == "it was read") ==
+      CHECK((fault_of(file_of(fmt::format(fmt::runtime(form), row.metadata), 1)) == "nothing was thrown") ==
             row.ours);
   }
   const auto header =
@@ -218,7 +214,7 @@ TEST_CASE("a header that violates the format is refused") {
                  "whole numbers"));
   CHECK(contains(fault_of(file_of(std::string("{}\0x", 4), 0)), "isn't JSON in UTF-8, at byte 3"));
   CHECK(contains(fault_of(file_of("{\"\xc3\x28\":{}}", 0)), "isn't JSON in UTF-8"));
-  CHECK(fault_of(file_of("{}   ", 0)) == "it was read");
+  CHECK(fault_of(file_of("{}   ", 0)) == "nothing was thrown");
 }
 
 TEST_CASE("a name in a message can't forge or truncate the message") {
@@ -230,7 +226,9 @@ TEST_CASE("a hostile header is refused quickly") {
   std::string list = R"({"a":{"dtype":"U8","shape":[0)";
   for (int i = 0; i < 500'000; ++i) list += ",0";
   CHECK(contains(fault_of(file_of(list + "]}}", 0)), "it has 500001 dimensions"));
-  const auto read = [](const std::string& text) { CHECK(fault_of(file_of(text, 0)) != "it was read"); };
+  const auto read = [](const std::string& text) {
+    CHECK(fault_of(file_of(text, 0)) != "nothing was thrown");
+  };
   CHECK(toy::growth(50'000, [&](int n) {
           std::string names = "{";
           for (int i = 0; i < n; ++i)

@@ -7,19 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "common/fault_of.hpp"
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
 
 namespace loop_calls_test {
 
-std::string fault_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const etude::Error& error) {
-    return error.what();
-  }
-  return "";
-}
+using toy::fault_of;
 
 /// Calls a method of the trainer in every event of one type.
 template <class Event>
@@ -40,7 +34,7 @@ struct Nested {
 template <class Event, class Method>
 bool is_refused(Method method, const std::string& name) {
   Nested<Event> nested(method);
-  const auto fault = fault_of([&] { method(nested.trainer); });
+  const auto fault = fault_of<etude::Error>([&] { method(nested.trainer); });
   CAPTURE(fault);
   return fault.starts_with(name + "() was called from inside itself 8 times over: a callback calls it");
 }
@@ -99,7 +93,7 @@ TEST_CASE("another thread is refused while a method of the trainer runs, without
   etude::Trainer<CallsBack<etude::StepEnd>> trainer(toy::options(args));
   std::vector<std::string> faults;
   const auto in_a_thread = [&](std::function<void()> method) {
-    faults.push_back(std::async(std::launch::async, [&] { return fault_of(method); }).get());
+    faults.push_back(std::async(std::launch::async, [&] { return fault_of<etude::Error>(method); }).get());
   };
   trainer.callback<CallsBack<etude::StepEnd>>().call = [&] {
     if (!faults.empty()) return;

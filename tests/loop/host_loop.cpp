@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "common/fault_of.hpp"
 #include "common/folder.hpp"
 #include "common/full_run.hpp"
 #include "common/printed.hpp"
@@ -232,14 +233,9 @@ TEST_CASE("without max_steps, what depends on it is refused by name") {
     auto options = line(1);
     change(options.args);
     etude::Trainer<> trainer(options);
-    try {
-      trainer.begin();
-    } catch (const etude::ArgumentError& error) {
-      return error.what();
-    }
-    return "";
+    return toy::fault_of<etude::ArgumentError>([&] { trainer.begin(); });
   };
-  CHECK(refused([](auto&) {}) == "");
+  CHECK(refused([](auto&) {}) == "nothing was thrown");
   CHECK(refused([](auto& args) { args.lr_scheduler_type = etude::SchedulerType::cosine; }) ==
         "max_steps is -1: must be positive for a training by step() with the lr_scheduler_type cosine, which "
         "ends "

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/fault_of.hpp"
 #include "common/folder.hpp"
 #include "common/ranks.hpp"
 #include "common/toy.hpp"
@@ -94,15 +95,10 @@ std::vector<double> logged(const etude::TrainerState& state, const std::string& 
   return values;
 }
 
-/// The message of the exception that a training throws.
+/// The message of the exception that a training throws, perhaps that another process has left.
 template <class Trainer>
 std::string fault_in(etude::TrainerOptions options) {
-  try {
-    Trainer(std::move(options)).train();
-  } catch (const std::exception& error) {
-    return error.what();  // perhaps that another process has left for that reason
-  }
-  return "";
+  return toy::fault_of<std::exception>([&] { Trainer(std::move(options)).train(); });
 }
 
 TEST_CASE("processes with shares of the parameters train, evaluate and predict as one") {

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "common/fault_of.hpp"
 #include "common/printed.hpp"
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
@@ -19,14 +20,7 @@
 
 namespace loop_texts_test {
 
-std::string argument_fault(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const etude::ArgumentError& error) {
-    return error.what();
-  }
-  return "";
-}
+using toy::fault_of;
 
 const std::string bad_name = "the name of a metric is 'caf\\xe9': must be UTF-8";
 
@@ -49,7 +43,8 @@ TEST_CASE("a log name that isn't UTF-8 is refused where it is logged, naming its
   const auto fault_and_text = [&](auto callback) {
     etude::Trainer<decltype(callback)> trainer(toy::options(saving_to(folder)));
     std::string fault;
-    const auto text = toy::printed([&] { fault = argument_fault([&] { trainer.train(); }); }, STDERR_FILENO);
+    const auto text = toy::printed([&] { fault = fault_of<etude::ArgumentError>([&] { trainer.train(); }); },
+                                   STDERR_FILENO);
     return fault + "\n" + text;
   };
   const auto of_log = fault_and_text(LogsBadly{});
@@ -63,15 +58,15 @@ TEST_CASE("a log name that isn't UTF-8 is refused where it is logged, naming its
 TEST_CASE("names of metrics, datasets and metric prefixes that aren't UTF-8 are refused") {
   auto options = toy::options(toy::arguments());
   options.compute_metrics = [](const etude::EvalPrediction&) { return etude::Metrics{{"caf\xE9", 1}}; };
-  CHECK(argument_fault([&] { etude::Trainer<>(options).evaluate(); }) == bad_name);
+  CHECK(fault_of<etude::ArgumentError>([&] { etude::Trainer<>(options).evaluate(); }) == bad_name);
   options.compute_metrics = {};
-  CHECK(argument_fault([&] { etude::Trainer<>(options).evaluate({.metric_key_prefix = "caf\xE9"}); }) ==
-        bad_name);
-  CHECK(argument_fault([&] {
+  CHECK(fault_of<etude::ArgumentError>(
+            [&] { etude::Trainer<>(options).evaluate({.metric_key_prefix = "caf\xE9"}); }) == bad_name);
+  CHECK(fault_of<etude::ArgumentError>([&] {
           etude::Trainer<>(options).predict(toy::dataset(1), {.metric_key_prefix = "caf\xE9"});
         }) == bad_name);
   options.eval_dataset = {{"good", toy::dataset(1)}, {"caf\xE9", toy::dataset(1)}};
-  CHECK(argument_fault([&] { etude::Trainer<> trainer(options); }) ==
+  CHECK(fault_of<etude::ArgumentError>([&] { etude::Trainer<> trainer(options); }) ==
         "eval_dataset has the name 'caf\\xe9': must be UTF-8");
 }
 
@@ -79,7 +74,7 @@ TEST_CASE("arguments that aren't UTF-8 are refused") {
   auto args = toy::arguments();
   args.run_name = "caf\xE9";
   args.label_names = {"labels", "\xFF"};
-  CHECK(argument_fault([&] { etude::Trainer<> trainer(toy::options(args)); }) ==
+  CHECK(fault_of<etude::ArgumentError>([&] { etude::Trainer<> trainer(toy::options(args)); }) ==
         "run_name is 'caf\\xe9': must be UTF-8\nlabel_names is '\\xff': must be UTF-8");
 }
 
@@ -94,7 +89,7 @@ struct LogsWithoutName {
 
 TEST_CASE("an empty log name is refused") {
   etude::Trainer<LogsWithoutName> trainer(toy::options(toy::arguments()));
-  CHECK(argument_fault([&] { trainer.train(); }) ==
+  CHECK(fault_of<etude::ArgumentError>([&] { trainer.train(); }) ==
         "the name of a logged value is empty: must have at least one character");
 }
 

@@ -6,22 +6,14 @@
 #include <torch/nn/modules/loss.h>
 #include <cmath>
 
+#include "common/fault_of.hpp"
+
 namespace model_loss_test {
 
 using etude::Loss;
 using etude::Tensors;
-
-template <class E, class F>
-std::string message(F f) {
-  try {
-    f();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "";
-}
-
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+using toy::contains;
+using toy::fault_of;
 
 torch::Tensor ones(std::int64_t size) { return torch::ones({size}); }
 
@@ -47,7 +39,7 @@ TEST_CASE("a loss module with more than two tensors gets the outputs and then th
   const auto anchor = torch::zeros({1, 2}), near = torch::zeros({1, 2}), far = torch::full({1, 2}, 0.3);
   // max(d(anchor, near) - d(anchor, far) + 1, 0), with sqrt(2 * 0.09) as the distance to far.
   CHECK(loss({anchor, near}, far).item<double>() == doctest::Approx(1 - 0.424264).epsilon(1e-4));
-  CHECK(contains(message<etude::DataError>([&] { loss(anchor, far); }), "2 tensors"));
+  CHECK(contains(fault_of<etude::DataError>([&] { loss(anchor, far); }), "2 tensors"));
 }
 
 TEST_CASE("callables of every allowed form are losses") {
@@ -72,9 +64,9 @@ TEST_CASE("a loss that takes several outputs and labels gets them") {
   const Tensors outputs({ones(2) * 2, ones(2) * 5}, {"a", "b"});
   CHECK(all(outputs, {ones(2), ones(2)}).item<double>() == 10);
   const Loss single = difference;
-  CHECK(contains(message<etude::DataError>([&] { single(outputs, ones(2)); }),
+  CHECK(contains(fault_of<etude::DataError>([&] { single(outputs, ones(2)); }),
                  "2 outputs: a: float32 [2], b: float32 [2]"));
-  CHECK(contains(message<etude::DataError>([&] { single(ones(2), Tensors()); }), "0 labels"));
+  CHECK(contains(fault_of<etude::DataError>([&] { single(ones(2), Tensors()); }), "0 labels"));
   const Loss mixed = [](const Tensors& outs, const torch::Tensor& target) {
     return difference(outs.at("b"), target);
   };
@@ -113,7 +105,7 @@ TEST_CASE("items are the labels that aren't masked") {
 
 TEST_CASE("a loss must be one element") {
   const Loss none = torch::nn::MSELoss(torch::nn::MSELossOptions().reduction(torch::kNone));
-  const auto text = message<etude::DataError>([&] { none(ones(3), ones(3)); });
+  const auto text = fault_of<etude::DataError>([&] { none(ones(3), ones(3)); });
   CHECK(contains(text, "float32 [3]"));
   CHECK(contains(text, "must be one element; reduce it (mean or sum)"));
   const Loss undefined = [](torch::Tensor, torch::Tensor) { return torch::Tensor(); };
@@ -126,15 +118,15 @@ TEST_CASE("torch's losses don't silently compare every output with every target"
   const auto column = torch::ones({4, 1}), row = torch::ones({4});
   for (const Loss& loss : {Loss(torch::nn::MSELoss()), Loss(torch::nn::L1Loss()),
                            Loss(torch::nn::SmoothL1Loss()), Loss(torch::nn::HuberLoss())}) {
-    const auto text = message<etude::DataError>([&] { loss(column, row); });
+    const auto text = fault_of<etude::DataError>([&] { loss(column, row); });
     CHECK(contains(text, "float32 [4, 1]"));
     CHECK(contains(text, "float32 [4]"));
     CHECK(loss(row, row).item<double>() == 0);
   }
-  CHECK(message<etude::DataError>([&] {
+  CHECK(fault_of<etude::DataError>([&] {
           Loss{torch::nn::MSELoss()}(column, row);
         }).ends_with("; give the labels another dimension with .unsqueeze(-1)"));
-  CHECK(message<etude::DataError>([&] {
+  CHECK(fault_of<etude::DataError>([&] {
           Loss{torch::nn::MSELoss()}(row, column);
         }).ends_with("; take the last dimension off with .squeeze(-1)"));
   // The same for one target with all outputs.
@@ -148,7 +140,7 @@ TEST_CASE("classification losses report which labels they need") {
   for (const Loss& loss : {Loss(torch::nn::CrossEntropyLoss()), Loss(torch::nn::NLLLoss())}) {
     const auto scores = torch::ones({4, 3});
     const auto refusal = [&](const torch::Tensor& labels) {
-      return message<etude::DataError>([&] { loss(scores, labels); });
+      return fault_of<etude::DataError>([&] { loss(scores, labels); });
     };
     CHECK(contains(refusal(torch::zeros({4})),
                    "needs class indices as labels: int64 [4] for the output float32 [4, 3], not float32 [4]; "
@@ -174,7 +166,7 @@ TEST_CASE("regression losses need labels of their output's type") {
                            Loss(torch::nn::BCEWithLogitsLoss())}) {
     const auto column = torch::ones({4, 1});
     const auto refusal = [&](torch::ScalarType type) {
-      return message<etude::DataError>([&] { loss(column, column.to(type)); });
+      return fault_of<etude::DataError>([&] { loss(column, column.to(type)); });
     };
     CHECK(contains(refusal(torch::kLong),
                    "needs labels of the same type as its output: float32 [4, 1], not int64 [4, 1]"));

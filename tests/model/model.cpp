@@ -11,23 +11,15 @@
 #include <boost/hana/define_struct.hpp>
 #include <map>
 
+#include "common/fault_of.hpp"
+
 namespace model_model_test {
 
 using etude::Model;
 using etude::Tensors;
+using toy::contains;
+using toy::fault_of;
 using Names = std::vector<std::string>;
-
-template <class E, class F>
-std::string message(F f) {
-  try {
-    f();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "";
-}
-
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 Names names(const std::vector<etude::NamedTensor>& tensors) {
   Names result;
@@ -74,7 +66,7 @@ TEST_CASE("a model reports how many tensors its forward takes, and takes only th
   CHECK(model.forward({two(), three(), three()}).single().item<double>() == 8);
   CHECK_FALSE(model.accepts(1));
   CHECK_FALSE(model.accepts(4));
-  const auto text = message<etude::DataError>([&] { model.forward(two()); });
+  const auto text = fault_of<etude::DataError>([&] { model.forward(two()); });
   CHECK(contains(text, "Several"));
   CHECK(contains(text, "takes 2 or 3 tensors, not 1: float32 [1]"));
 }
@@ -132,14 +124,14 @@ TEST_CASE("a module without forward is a model whose parts are used, and forward
   CHECK(names(model.named_parameters()) == Names{"left.weight", "left.bias"});
   CHECK(model.as<PartsImpl>().left->forward(torch::zeros({4, 2})).size(1) == 3);
   CHECK_FALSE(Model(std::make_shared<FinalParts>()).has_forward());
-  const auto text = message<etude::ArgumentError>([&] { model.forward(torch::zeros({4, 2})); });
+  const auto text = fault_of<etude::ArgumentError>([&] { model.forward(torch::zeros({4, 2})); });
   CHECK(contains(text, "PartsImpl has no forward, which is needed here"));
 
   torch::jit::Module script("Parts");
   script.register_parameter("weight", torch::ones({2}), /*is_buffer=*/false);
   CHECK_FALSE(Model(script).has_forward());
-  CHECK(
-      contains(message<etude::ArgumentError>([&] { Model(script).forward(two()); }), "Parts has no forward"));
+  CHECK(contains(fault_of<etude::ArgumentError>([&] { Model(script).forward(two()); }),
+                 "Parts has no forward"));
   CHECK(Model(Net()).has_forward());
 }
 
@@ -190,7 +182,7 @@ TEST_CASE("a state that doesn't fit is refused as a whole, with every error name
   state[1].second = torch::zeros({4});  // first.bias
   state.emplace_back("other", torch::zeros({1}));
   state.emplace_back(state[0]);
-  const auto text = message<etude::CheckpointError>([&] { model.load_state_dict(state); });
+  const auto text = fault_of<etude::CheckpointError>([&] { model.load_state_dict(state); });
   CHECK(contains(text, "norm.weight is missing"));
   CHECK(contains(text, "first.bias must be float32 [3], not float32 [4]"));
   CHECK(contains(text, "other is not in the model"));
@@ -230,7 +222,7 @@ TEST_CASE("the module is returned as its own type") {
   CHECK(&model.as<Net>() == net.get());
   CHECK(&model.as<torch::nn::Module>() == net.get());
   CHECK(model.module() == net.ptr());
-  const auto text = message<etude::ArgumentError>([&] { model.as<Several>(); });
+  const auto text = fault_of<etude::ArgumentError>([&] { model.as<Several>(); });
   CHECK(contains(text, "Net"));
   CHECK(contains(text, "Several"));
   CHECK_THROWS_AS(model.as<torch::jit::Module>(), etude::ArgumentError);

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/fault_of.hpp"
 #include "etude/base/error.hpp"
 #include "etude/reflect/command_line.hpp"
 #include "etude/reflect/struct.hpp"
@@ -45,12 +46,7 @@ struct Checked {
 
 template <class T>
 std::string text_of(const std::vector<std::string>& words) {
-  try {
-    (void)etude::parse_arguments<T>(words);
-  } catch (const etude::Error& error) {
-    return error.what();
-  }
-  return "";
+  return toy::fault_of<etude::Error>([&] { (void)etude::parse_arguments<T>(words); });
 }
 
 TEST_CASE("the allowed values of a field are described in words") {

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/fault_of.hpp"
 #include "etude/base/error.hpp"
 #include "etude/training_arguments.hpp"
 
@@ -84,12 +85,7 @@ struct Plain {
 
 template <class... Structs>
 std::string faults_of(const Words& words) {
-  try {
-    (void)parse_arguments<Structs...>(words);
-  } catch (const etude::ArgumentError& error) {
-    return error.what();
-  }
-  return "no ArgumentError";
+  return toy::fault_of<etude::ArgumentError>([&] { (void)parse_arguments<Structs...>(words); });
 }
 
 std::string help_of(const auto& parse) {

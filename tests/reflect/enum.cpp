@@ -6,20 +6,15 @@
 
 #include <string>
 
+#include "common/fault_of.hpp"
+
 namespace reflect_enum_test {
+
+using toy::fault_of;
 
 ETUDE_ENUM(Fruit, apple, pear, plum);
 
 enum class Unnamed { one };
-
-std::string message_of(const auto& call) {
-  try {
-    call();
-  } catch (const etude::ArgumentError& error) {
-    return error.what();
-  }
-  return "no ArgumentError";
-}
 
 TEST_CASE("an ETUDE_ENUM knows its names") {
   CHECK(etude::to_string(Fruit::pear) == "pear");
@@ -30,18 +25,18 @@ TEST_CASE("an ETUDE_ENUM knows its names") {
 }
 
 TEST_CASE("the error about an unknown name lists all names and the nearest") {
-  CHECK(message_of([] { (void)etude::from_string<Fruit>("plumm"); }) ==
+  CHECK(fault_of<etude::ArgumentError>([] { (void)etude::from_string<Fruit>("plumm"); }) ==
         "'plumm' isn't a Fruit: must be one of apple, pear, plum; did you mean 'plum'?");
-  CHECK(message_of([] { (void)etude::from_string<Fruit>(""); }) ==
+  CHECK(fault_of<etude::ArgumentError>([] { (void)etude::from_string<Fruit>(""); }) ==
         "'' isn't a Fruit: must be one of apple, pear, plum");
-  CHECK(message_of([] { (void)etude::from_string<Fruit>("Apple pie"); }) ==
+  CHECK(fault_of<etude::ArgumentError>([] { (void)etude::from_string<Fruit>("Apple pie"); }) ==
         "'Apple pie' isn't a Fruit: must be one of apple, pear, plum");
 }
 
 TEST_CASE("a number that isn't an enumerator is an error") {
-  CHECK(message_of([] { (void)etude::to_string(static_cast<Fruit>(7)); }) ==
+  CHECK(fault_of<etude::ArgumentError>([] { (void)etude::to_string(static_cast<Fruit>(7)); }) ==
         "Fruit has no value 7: must be one of apple, pear, plum");
-  CHECK(message_of([] { (void)etude::to_string(static_cast<Fruit>(-1)); }) ==
+  CHECK(fault_of<etude::ArgumentError>([] { (void)etude::to_string(static_cast<Fruit>(-1)); }) ==
         "Fruit has no value -1: must be one of apple, pear, plum");
 }
 

@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "common/fault_of.hpp"
+
 namespace reflect_json_test {
 
 using etude::from_json_text;
@@ -49,12 +51,7 @@ struct Point {
 
 template <class T>
 std::string faults_of(const std::string& text) {
-  try {
-    (void)from_json_text<T>(text);
-  } catch (const etude::ArgumentError& error) {
-    return error.what();
-  }
-  return "no ArgumentError";
+  return toy::fault_of<etude::ArgumentError>([&] { (void)from_json_text<T>(text); });
 }
 
 struct OneByte {
