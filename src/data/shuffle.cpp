@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "etude/base/mix.hpp"
+
 namespace etude::inline v0::detail {
 
 KeyedPermutation::KeyedPermutation(std::int64_t size, std::uint64_t seed, std::int64_t epoch)

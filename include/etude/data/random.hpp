@@ -5,17 +5,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "etude/base/mix.hpp"
+
 namespace etude::inline v0 {
 namespace detail {
-
-/// SplitMix64's finalizer (Steele, Lea, Flood 2014) over `value` and `salt`: nearby values give unrelated
-/// seeds.
-constexpr std::uint64_t mix(std::uint64_t value, std::uint64_t salt) {
-  std::uint64_t z = value + 0x9e3779b97f4a7c15 * (salt + 1);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return z ^ (z >> 31);
-}
 
 /// The numbers below `size` in an order determined by (seed, epoch), the same on every machine and with every
 /// LibTorch. Uses no other generator and may be interrupted. Fisher-Yates; the modulo's bias is below size /

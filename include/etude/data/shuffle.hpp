@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "etude/data/random.hpp"
 #include "etude/reflect/enum.hpp"
 
 namespace etude::inline v0 {

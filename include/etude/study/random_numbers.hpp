@@ -9,8 +9,7 @@
 namespace etude::inline v0 {
 namespace detail {
 
-/// The seed of one of many streams, by the study's seed, a trial's number and a hyperparameter's name. Each
-/// bit depends on all of them (the finalizer of Steele et al. 2014, "splitmix64").
+/// The seed of one of many streams, by the study's seed, a trial's number and a hyperparameter's name.
 std::uint64_t stream_seed(std::uint64_t seed, std::int64_t number, std::string_view name = {});
 
 }  // namespace detail
