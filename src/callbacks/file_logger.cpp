@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -19,6 +18,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/message.hpp"
+#include "etude/base/read_file.hpp"
 #include "etude/callbacks/csv_text.hpp"
 #include "etude/callbacks/log_file.hpp"
 #include "etude/io/file_system.hpp"
@@ -145,12 +145,6 @@ class JsonLinesFormat final : public LogFormat {
   }
 };
 
-/// The whole file; empty if missing.
-std::string read_log(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 /// Replaces the file with `text` atomically. Throws ArgumentError if it can't be written.
 void replace_log(const std::filesystem::path& path, std::string_view text) {
   try {
@@ -184,7 +178,7 @@ std::int64_t begin_log_file(const TrainBegin& e, LogFormat& format, const std::s
                             std::int64_t rows_before) {
   if (!e.state.is_world_process_zero) return rows_before;
   const auto file = log_path(e.args, path);
-  const auto text = read_log(file);
+  const auto text = read_file(file).value_or("");
   auto rows = format.rows(text);
   const bool is_new = starts_from_scratch(e.state);
   format.take_columns(is_new && !append ? std::string_view() : text);
@@ -199,11 +193,11 @@ std::int64_t begin_log_file(const TrainBegin& e, LogFormat& format, const std::s
 void add_to_log_file(const Log& e, LogFormat& format, const std::string& path) {
   if (!e.state.is_world_process_zero) return;
   const auto file = log_path(e.args, path);
-  if (format.lacks_columns()) format.take_columns(read_log(file));  // outside of training
+  if (format.lacks_columns()) format.take_columns(read_file(file).value_or(""));  // outside of training
   const auto known = format.column_count();
   auto row = format.row(fields_of(e));
   if (format.column_count() == known) return append_to_log(e.args, file, row + "\n");
-  auto rows = format.rows(read_log(file));
+  auto rows = format.rows(read_file(file).value_or(""));
   rows.push_back(std::move(row));
   try {
     replace_log(file, format.file(std::move(rows)));

@@ -14,8 +14,6 @@
 #include <cstddef>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,6 +24,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/interrupt.hpp"
+#include "etude/base/read_file.hpp"
 #include "etude/io/descriptor.hpp"
 
 extern char** environ;
@@ -39,8 +38,7 @@ constexpr const char* life_line_variable = "ETUDE_LIFE_LINE";
 
 /// The arguments of this process.
 std::vector<std::string> own_arguments() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto text = read_file("/proc/self/cmdline").value_or("");
   std::vector<std::string> words;
   for (std::string_view left = text; !left.empty();) {
     const auto end = std::min(left.find('\0'), left.size());

@@ -10,8 +10,6 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <random>
 #include <sstream>
@@ -19,13 +17,13 @@
 #include <string_view>
 #include <system_error>
 
+#include "etude/base/read_file.hpp"
 #include "etude/io/descriptor.hpp"
 
 namespace etude::inline v0::detail {
 
 ProcessState process_state(std::int64_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const auto text = read_file(fmt::format("/proc/{}/stat", pid)).value_or("");
   const auto name_end = text.rfind(')');
   if (name_end == std::string::npos) return {};
   std::istringstream fields(text.substr(name_end + 1));

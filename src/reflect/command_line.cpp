@@ -9,14 +9,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "etude/base/error.hpp"
+#include "etude/base/read_file.hpp"
 #include "etude/reflect/flag.hpp"
 #include "etude/reflect/json.hpp"
 #include "etude/reflect/nearest.hpp"
@@ -155,13 +154,11 @@ void CommandLine::misread(const std::string& name, std::string fault) {
 void CommandLine::read_config(const Given& given) {
   if (given.words.empty()) return faults_.push_back("--config has no value: must be a JSON file");
   const auto& path = given.words[0];
-  std::ifstream file(path, std::ios::binary);
-  if (!file || std::filesystem::is_directory(path)) {
+  const auto text = read_file(path);
+  if (!text)
     return faults_.push_back(fmt::format("--config is '{}': must be a JSON file that can be read", path));
-  }
-  const std::string text(std::istreambuf_iterator<char>(file), {});
   try {
-    const auto json = parse_json(text);
+    const auto json = parse_json(*text);
     if (!json.is_object()) throw ArgumentError("must hold a JSON object with the names of flags as keys");
     JsonReader reader;
     for (const auto& read_json : read_json_) read_json(reader, json);

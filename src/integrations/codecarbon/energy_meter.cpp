@@ -5,11 +5,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "etude/base/error.hpp"
+#include "etude/base/read_file.hpp"
 #include "etude/integrations/shared/environment.hpp"
 
 namespace etude::inline v0::detail {
@@ -42,12 +41,11 @@ void EnergyMeter::find_tdp_of_processor(const CodeCarbonCallback& options) {
   std::optional<double> found;
   if (!options.data_dir.empty()) {
     const auto path = std::filesystem::path(options.data_dir) / "hardware" / "cpu_power.csv";
-    std::ifstream file(path, std::ios::binary);
-    if (!file)
+    const auto table = read_file(path);
+    if (!table)
       throw ArgumentError(
           fmt::format("data_dir: {} can't be read: must be a table of CodeCarbon's", path.string()));
-    const std::string table{std::istreambuf_iterator<char>(file), {}};
-    found = find_tdp(processor_.model, table);
+    found = find_tdp(processor_.model, *table);
   }
   if (found) {
     tdp_ = *found * static_cast<double>(processor_.sockets);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -14,6 +13,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/lower_case.hpp"
+#include "etude/base/read_file.hpp"
 #include "etude/callbacks/csv_text.hpp"
 #include "etude/integrations/codecarbon/national_intensities.hpp"
 
@@ -25,12 +25,11 @@ namespace {
 constexpr double kg_per_g = 0.001, kg_per_kwh_of_lbs_per_mwh = 0.00045359237;
 
 std::string read(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file && text.empty())
+  auto text = read_file(path);
+  if (!text)
     throw ArgumentError(
         fmt::format("data_dir: {} can't be read: must be a table of CodeCarbon's", path.string()));
-  return text;
+  return *std::move(text);
 }
 
 nlohmann::json read_json(const std::filesystem::path& path) {

@@ -13,7 +13,6 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -22,6 +21,7 @@
 #include <vector>
 
 #include "etude/base/lower_case.hpp"
+#include "etude/base/read_file.hpp"
 #include "etude/callbacks/csv_text.hpp"
 #include "etude/integrations/shared/processor.hpp"
 #include "etude/reflect/key_values.hpp"
@@ -30,11 +30,6 @@ namespace etude::inline v0::detail {
 namespace machine {
 
 namespace {
-
-std::string read(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 double gib_of(std::string_view meminfo, std::string_view name) {
   const auto values = values_in(meminfo, name);
@@ -141,7 +136,7 @@ MemoryInfo memory_info(std::string_view meminfo) {
   return {.total_gib = total, .used_gib = std::max(total - machine::gib_of(meminfo, "MemAvailable"), 0.0)};
 }
 
-MemoryInfo read_memory_info() { return memory_info(machine::read("/proc/meminfo")); }
+MemoryInfo read_memory_info() { return memory_info(read_file("/proc/meminfo").value_or("")); }
 
 double ram_power(double gib, bool is_arm) {
   const double module = is_arm ? 1.5 : 5, least = is_arm ? 3 : 10;
@@ -166,7 +161,7 @@ ProcessUse read_process_use() {
        entry.increment(error)) {
     const auto id = read_number<int>(entry->path().filename().string());
     if (!id) continue;
-    const auto text = machine::read(entry->path() / "stat");
+    const auto text = read_file(entry->path() / "stat").value_or("");
     const auto name_end = text.rfind(')');  // the name may contain anything
     if (name_end == text.npos) continue;
     std::istringstream rest(text.substr(name_end + 1));

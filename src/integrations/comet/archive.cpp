@@ -11,12 +11,12 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
-#include <fstream>
 #include <iterator>
 #include <system_error>
 #include <utility>
 
 #include "etude/base/error.hpp"
+#include "etude/base/read_file.hpp"
 #include "etude/io/file_system.hpp"
 
 namespace etude::inline v0::detail::comet {
@@ -98,11 +98,6 @@ void mend_end(const fs::path& path) {
     }
   }
   static_cast<void>(uninterrupted([&] { return ::ftruncate(file.get(), 0); }));
-}
-
-std::string text_in(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 std::int64_t changed_at(const fs::path& path) {
@@ -281,7 +276,7 @@ std::vector<Notice> Archive::rescue(const std::filesystem::path& directory) {
       archive::remove_unfinished(path);
       if (!fs::exists(path)) {
         archive::mend_end(folder / archive::messages);
-        auto experiment = nlohmann::ordered_json::parse(archive::text_in(folder / archive::experiment));
+        auto experiment = nlohmann::ordered_json::parse(read_file(folder / archive::experiment).value_or(""));
         if (experiment.at("stop_time") == experiment.at("start_time")) {
           experiment["stop_time"] = archive::changed_at(folder / archive::messages);
           experiment["customer_error_reported"] = true;

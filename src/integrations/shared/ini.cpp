@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <string>
 #include <string_view>
@@ -14,6 +12,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/lower_case.hpp"
+#include "etude/base/read_file.hpp"
 
 namespace etude::inline v0::detail {
 namespace ini {
@@ -64,9 +63,9 @@ IniSections parse_ini(std::string_view text, std::string_view source) {
 IniSections read_ini(const std::filesystem::path& path) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return {};
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw ArgumentError(fmt::format("{} can't be read", path.string()));
-  return parse_ini(std::string(std::istreambuf_iterator<char>(file), {}), path.string());
+  const auto text = read_file(path);
+  if (!text) throw ArgumentError(fmt::format("{} can't be read", path.string()));
+  return parse_ini(*text, path.string());
 }
 
 }  // namespace etude::inline v0::detail

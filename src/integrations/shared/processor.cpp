@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <fstream>
 #include <iterator>
 #include <set>
 #include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "etude/base/read_file.hpp"
 
 namespace etude::inline v0::detail {
 
@@ -36,9 +37,6 @@ ProcessorInfo processor_info(std::string_view cpuinfo) {
   return info;
 }
 
-ProcessorInfo read_processor_info() {
-  std::ifstream file("/proc/cpuinfo");
-  return processor_info(std::string(std::istreambuf_iterator<char>(file), {}));
-}
+ProcessorInfo read_processor_info() { return processor_info(read_file("/proc/cpuinfo").value_or("")); }
 
 }  // namespace etude::inline v0::detail

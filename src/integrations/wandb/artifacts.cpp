@@ -7,7 +7,6 @@
 #include <array>
 #include <exception>
 #include <fstream>
-#include <iterator>
 #include <memory>
 #include <random>
 #include <string>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "etude/base/error.hpp"
+#include "etude/base/read_file.hpp"
 #include "etude/io/file_system.hpp"
 #include "etude/reflect/json_parser.hpp"
 
@@ -86,8 +86,7 @@ std::string wandb_artifact_name(std::string name) {
 }
 
 std::vector<std::string> wandb_checkpoint_aliases(const std::filesystem::path& checkpoint) try {
-  std::ifstream file(checkpoint / "trainer_state.json", std::ios::binary);
-  const auto state = parse_json(std::string(std::istreambuf_iterator<char>(file), {}));
+  const auto state = parse_json(detail::read_file(checkpoint / "trainer_state.json").value_or(""));
   auto epoch = fmt::format("{:.2f}", state.at("epoch").get<double>());
   if (epoch.ends_with('0')) epoch.pop_back();  // as Python formats it: 1.0, 0.5, 0.33
   return {"epoch_" + epoch,

@@ -6,13 +6,12 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <thread>
 
+#include "etude/base/read_file.hpp"
 #include "etude/integrations/shared/processor.hpp"
 
 namespace etude::inline v0::detail {
@@ -38,8 +37,7 @@ WandbEnvironment wandb_environment(WandbTime start) {
     environment.disk_used_bytes = space.capacity - space.free;
   }
   for (const auto& gpu : std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", error)) {
-    std::ifstream file(gpu.path() / "information");
-    const auto models = values_in(std::string(std::istreambuf_iterator<char>(file), {}), "Model");
+    const auto models = values_in(read_file(gpu.path() / "information").value_or(""), "Model");
     environment.gpus.push_back(models.empty() ? "" : models.front());
   }
   return environment;
