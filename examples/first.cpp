@@ -11,11 +11,10 @@ TORCH_MODULE(Net);
 // them.
 struct Announce {
   void on(const etude::TrainBegin& e) { etude::print("up to {} epochs\n", e.args.num_train_epochs); }
-  // The default callbacks print logs too, so each appears twice.
-  void on(const etude::Log& e) { etude::print("step {}: {}\n", e.state.global_step, e.logs); }
   void on(const etude::StepEnd& e) {
     if (e.state.global_step == 100) e.control.should_evaluate = true;
   }
+  void on(const etude::Save& e) { etude::print("saved {}\n", e.checkpoint.filename().string()); }
 };
 
 // Points in a square, labelled by whether they lie in a circle.
