@@ -13,18 +13,16 @@
 #include "common/exported_model.hpp"
 #include "common/folder.hpp"
 #include "common/ranks.hpp"
+#include "common/sines.hpp"
 #include "common/toy.hpp"
 #include "etude/trainer.hpp"
 
 /// A model that Python exported trains as the same model does that is written in C++.
 namespace loop_exported_models_test {
 
-namespace x = toy::exported;
+using toy::sines::examples;
 
-torch::nn::Sequential written() {
-  torch::manual_seed(3);
-  return torch::nn::Sequential(torch::nn::Linear(5, 7), torch::nn::Tanh(), torch::nn::Linear(7, 3));
-}
+namespace x = toy::exported;
 
 std::string linear(const std::string& input, const std::string& layer, const std::string& output) {
   return x::call("aten.linear.default",
@@ -43,13 +41,9 @@ etude::ExportedModule exported() {
                 linear("tanh", "2", "logits")},
       .outputs = {{"logits", "logits"}}};
   std::map<std::string, torch::Tensor> weights;
-  for (const auto& each : written()->named_parameters()) weights[each.key()] = each.value().detach().clone();
+  for (const auto& each : toy::sines::net()->named_parameters())
+    weights[each.key()] = each.value().detach().clone();
   return x::module_of(model, std::move(weights));
-}
-
-etude::Dataset examples(std::int64_t count) {
-  const auto rows = torch::arange(count * 5).to(torch::kFloat).reshape({count, 5});
-  return {torch::sin(rows), torch::arange(count).remainder(3)};
 }
 
 etude::TrainingArguments arguments(std::int64_t batch) {
@@ -93,11 +87,11 @@ void check_equal(const Weights& a, const Weights& b) {
 /// Trains both models and compares weights and losses to the bit.
 template <class... Callbacks>
 void check_equal_training(const etude::TrainingArguments& args) {
-  etude::Trainer<Callbacks...> ours(problem(exported(), args)), theirs(problem(written(), args));
+  etude::Trainer<Callbacks...> ours(problem(exported(), args)), theirs(problem(toy::sines::net(), args));
   CHECK(ours.train().training_loss == theirs.train().training_loss);
   check_equal(weights(ours), weights(theirs));
   CHECK(ours.evaluate().at("eval_loss") == theirs.evaluate().at("eval_loss"));
-  CHECK_FALSE(weights(ours)[0].second.equal(written()->parameters()[0]));
+  CHECK_FALSE(weights(ours)[0].second.equal(toy::sines::net()->parameters()[0]));
 }
 
 TEST_CASE("an exported model trains as one that is written in C++, with accumulation, clipping and decay") {
@@ -126,11 +120,11 @@ TEST_CASE("parameters of an exported model that are frozen by name keep their va
     return etude::Model(model);
   };
   etude::Trainer<> ours(problem(frozen(exported()), arguments(4))),
-      theirs(problem(frozen(written()), arguments(4)));
+      theirs(problem(frozen(toy::sines::net()), arguments(4)));
   ours.train();
   theirs.train();
   check_equal(weights(ours), weights(theirs));
-  const auto start = written()->named_parameters();
+  const auto start = toy::sines::net()->named_parameters();
   for (const auto& [name, tensor] : weights(ours)) {
     CAPTURE(name);
     CHECK(tensor.equal(start[name]) == name.starts_with("0."));

@@ -20,7 +20,9 @@
 #include <vector>
 
 #include "common/folder.hpp"
+#include "common/logged.hpp"
 #include "common/ranks.hpp"
+#include "common/sines.hpp"
 #include "common/toy.hpp"
 #include "etude/callbacks/convert_sync_batch_norm.hpp"
 #include "etude/callbacks/metric_callback.hpp"
@@ -34,16 +36,11 @@ namespace loop_ranks_test {
 
 using etude::DistributedDataParallel;
 using etude::IntervalStrategy;
-
-torch::nn::Sequential net() {
-  torch::manual_seed(3);
-  return torch::nn::Sequential(torch::nn::Linear(5, 7), torch::nn::Tanh(), torch::nn::Linear(7, 3));
-}
-
-etude::Dataset examples(std::int64_t count) {
-  const auto rows = torch::arange(count * 5).to(torch::kFloat).reshape({count, 5});
-  return {torch::sin(rows), torch::arange(count).remainder(3)};
-}
+using toy::logged;
+using toy::sines::check_close;
+using toy::sines::examples;
+using toy::sines::net;
+using toy::sines::weights;
 
 etude::TrainerOptions problem(std::int64_t count, std::int64_t batch, std::int64_t group) {
   auto args = toy::arguments();
@@ -59,28 +56,6 @@ etude::TrainerOptions problem(std::int64_t count, std::int64_t batch, std::int64
           .loss = torch::nn::CrossEntropyLoss(),
           .train_dataset = examples(count),
           .eval_dataset = examples(11)};
-}
-
-template <class Trainer>
-std::vector<torch::Tensor> weights(Trainer& trainer) {
-  std::vector<torch::Tensor> result;
-  for (const auto& [name, tensor] : trainer.model().state_dict()) result.push_back(tensor.detach().clone());
-  return result;
-}
-
-void check_close(const std::vector<torch::Tensor>& a, const std::vector<torch::Tensor>& b, double tolerance) {
-  REQUIRE(a.size() == b.size());
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    CAPTURE(i);
-    CHECK((a[i] - b[i]).abs().max().item<double>() <= tolerance * (1 + b[i].abs().max().item<double>()));
-  }
-}
-
-std::vector<double> logged(const etude::TrainerState& state, const std::string& name) {
-  std::vector<double> values;
-  for (const auto& line : state.log_history)
-    if (const auto found = line.find(name); found != line.end()) values.push_back(found->second);
-  return values;
 }
 
 void check_close(const std::vector<double>& a, const std::vector<double>& b) {

@@ -21,6 +21,7 @@
 #include "common/fault_of.hpp"
 #include "common/folder.hpp"
 #include "common/ranks.hpp"
+#include "common/sines.hpp"
 #include "common/toy.hpp"
 #include "etude/callbacks/convert_sync_batch_norm.hpp"
 #include "etude/callbacks/predictions_to_csv.hpp"
@@ -34,21 +35,9 @@ using etude::already_divided;
 using etude::DistributedDataParallel;
 using toy::contains;
 using toy::fault_of;
-
-torch::nn::Sequential net() {
-  torch::manual_seed(3);
-  return torch::nn::Sequential(torch::nn::Linear(5, 7), torch::nn::Tanh(), torch::nn::Linear(7, 3));
-}
-
-/// The examples [first, first + count) of an endless set.
-std::pair<torch::Tensor, torch::Tensor> rows(std::int64_t first, std::int64_t count) {
-  const auto numbers = torch::arange(first * 5, (first + count) * 5).to(torch::kFloat).reshape({count, 5});
-  return {torch::sin(numbers), torch::arange(first, first + count).remainder(3)};
-}
-etude::Dataset examples(std::int64_t count, std::int64_t first = 0) {
-  const auto [inputs, labels] = rows(first, count);
-  return {inputs, labels};
-}
+using toy::sines::examples;
+using toy::sines::net;
+using toy::sines::rows;
 
 /// A stream of these examples.
 struct Rows {

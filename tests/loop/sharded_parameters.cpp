@@ -15,7 +15,9 @@
 
 #include "common/fault_of.hpp"
 #include "common/folder.hpp"
+#include "common/logged.hpp"
 #include "common/ranks.hpp"
+#include "common/sines.hpp"
 #include "common/toy.hpp"
 #include "etude/callbacks/model_ema.hpp"
 #include "etude/trainer.hpp"
@@ -24,11 +26,12 @@ namespace loop_sharded_parameters_test {
 
 using Sharded = etude::ShardedDataParallel<3>;
 using etude::IntervalStrategy;
+using toy::logged;
+using toy::sines::check_close;
+using toy::sines::examples;
+using toy::sines::weights;
 
-etude::Model sequential() {
-  torch::manual_seed(3);
-  return torch::nn::Sequential(torch::nn::Linear(5, 7), torch::nn::Tanh(), torch::nn::Linear(7, 3));
-}
+etude::Model sequential() { return toy::sines::net(); }
 
 struct NetImpl : torch::nn::Module {
   NetImpl() {
@@ -50,11 +53,6 @@ etude::Model net() {
   return Net();
 }
 
-etude::Dataset examples(std::int64_t count) {
-  const auto rows = torch::arange(count * 5).to(torch::kFloat).reshape({count, 5});
-  return {torch::sin(rows), torch::arange(count).remainder(3)};
-}
-
 etude::TrainerOptions problem(etude::Model model, std::int64_t batch, std::int64_t group) {
   auto args = toy::arguments();
   args.per_device_train_batch_size = batch;
@@ -71,28 +69,6 @@ etude::TrainerOptions problem(etude::Model model, std::int64_t batch, std::int64
           .loss = torch::nn::CrossEntropyLoss(),
           .train_dataset = examples(45),
           .eval_dataset = examples(11)};
-}
-
-template <class Trainer>
-std::vector<torch::Tensor> weights(Trainer& trainer) {
-  std::vector<torch::Tensor> result;
-  for (const auto& [name, tensor] : trainer.model().state_dict()) result.push_back(tensor.detach().clone());
-  return result;
-}
-
-void check_close(const std::vector<torch::Tensor>& a, const std::vector<torch::Tensor>& b) {
-  REQUIRE(a.size() == b.size());
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    CAPTURE(i);
-    CHECK((a[i] - b[i]).abs().max().item<double>() <= 1e-5 * (1 + b[i].abs().max().item<double>()));
-  }
-}
-
-std::vector<double> logged(const etude::TrainerState& state, const std::string& name) {
-  std::vector<double> values;
-  for (const auto& line : state.log_history)
-    if (const auto found = line.find(name); found != line.end()) values.push_back(found->second);
-  return values;
 }
 
 /// The message of the exception that a training throws, perhaps that another process has left.

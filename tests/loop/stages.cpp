@@ -21,6 +21,7 @@
 
 #include "common/folder.hpp"
 #include "common/ranks.hpp"
+#include "common/sines.hpp"
 #include "common/toy.hpp"
 #include "etude/callbacks/early_stopping.hpp"
 #include "etude/callbacks/gradual_unfreezing.hpp"
@@ -39,6 +40,8 @@ namespace loop_stages_test {
 
 using etude::IntervalStrategy;
 using etude::SaveStrategy;
+using toy::sines::examples;
+using toy::sines::net;
 
 enum class Way { train, resume, by_hand };
 enum class Added { nothing, best, ema, averaging, spikes, patience, unfreezing, top };
@@ -138,16 +141,6 @@ std::string refusal(const Draw& draw, int stage) {
   if (stage >= 1 && args.optim == etude::OptimizerNames::adafactor)
     return "optim is adafactor: must be one of";
   return "";
-}
-
-etude::Model net() {
-  torch::manual_seed(3);
-  return torch::nn::Sequential(torch::nn::Linear(5, 7), torch::nn::Tanh(), torch::nn::Linear(7, 3));
-}
-
-etude::Dataset examples(std::int64_t count) {
-  const auto rows = torch::arange(count * 5).to(torch::kFloat).reshape({count, 5});
-  return {torch::sin(rows), torch::arange(count).remainder(3)};
 }
 
 std::vector<torch::Tensor> copies(const etude::Model& model) {
