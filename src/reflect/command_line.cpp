@@ -25,6 +25,15 @@
 namespace etude::inline v0 {
 namespace detail {
 
+namespace {
+
+/// True for "-o", but not for "-", "-1" and "-.5".
+bool is_short_flag(std::string_view word) {
+  return word.size() > 1 && word[0] == '-' && std::isalpha(static_cast<unsigned char>(word[1]));
+}
+
+}  // namespace
+
 void CommandLine::check_name(std::string_view name, std::string_view group) const {
   if (const auto* flag = find(name))
     throw ArgumentError(
@@ -36,14 +45,31 @@ void CommandLine::check_name(std::string_view name, std::string_view group) cons
         "{} has a field '{}': must have another name, since --{} has its own meaning", group, name, name));
 }
 
+void CommandLine::add_flag(Flag flag) {
+  if (flag.spelling == Spelling::repeated && !flag.is_list)
+    throw ArgumentError(
+        fmt::format("{} has a field '{}', which is repeated(): must be a list", flag.group, flag.name));
+  if (flag.spelling == Spelling::positional) {
+    for (const auto& other : flags_)
+      if (flag.is_list && other.is_list && other.spelling == Spelling::positional)
+        throw ArgumentError(
+            fmt::format("{} has a field '{}', which is positional(), and so is '{}': must be "
+                        "one list only",
+                        flag.group, flag.name, other.name));
+    has_positional_ = true;
+  }
+  flags_.push_back(std::move(flag));
+}
+
 void CommandLine::parse(const std::vector<std::string>& words, std::string_view program) {
-  const auto given = split(words, program);
-  for (const auto& flag : given) {
-    if (flag.name == "config") read_config(flag);
-  }
-  for (const auto& flag : given) {
-    if (flag.name != "config") apply(flag);
-  }
+  auto given = split(words, program);
+  merge_repeated(given);
+  const auto is_config = [this](const Given& flag) { return reads_config_ && flag.name == "config"; };
+  for (const auto& flag : given)
+    if (is_config(flag)) read_config(flag);
+  for (const auto& flag : given)
+    if (!is_config(flag)) apply(flag);
+  apply_positional();
   std::vector<std::string> lines;
   for (const auto& flag : flags_) flag.check(lines);
   const auto fields = lines;
@@ -77,23 +103,38 @@ const Flag* CommandLine::find(std::string_view name) const {
   return it == flags_.end() ? nullptr : &*it;
 }
 
+const Flag* CommandLine::find_flag(std::string_view name) const {
+  const auto* flag = find(name);
+  return flag && flag->spelling != Spelling::positional ? flag : nullptr;
+}
+
 const Flag* CommandLine::find_negated(std::string_view name) const {
-  const auto* flag = name.starts_with("no_") ? find(name.substr(3)) : nullptr;
+  const auto* flag = name.starts_with("no_") ? find_flag(name.substr(3)) : nullptr;
   return flag && flag->is_switch ? flag : nullptr;
 }
 
 std::size_t CommandLine::most_words(const Given& given) const {
   if (given.has_value) return 0;
-  if (const auto* flag = find(given.name)) return flag->is_list ? std::size_t(-1) : 1;
-  if (given.name == "config") return 1;
+  if (const auto* flag = find_flag(given.name)) {
+    if (flag->is_switch && has_positional_) return 0;
+    return flag->is_list && flag->spelling != Spelling::repeated ? std::size_t(-1) : 1;
+  }
+  if (given.name == "config" && reads_config_) return 1;
   return find_negated(given.name) ? 0 : std::size_t(-1);
 }
 
 std::vector<CommandLine::Given> CommandLine::split(const std::vector<std::string>& words,
                                                    std::string_view program) {
   std::vector<Given> given;
-  for (const auto& word : words) {
-    if (word == "-h" || word == "--help") throw HelpRequested(help_text(flags_, program));
+  for (auto place = words.begin(); place != words.end(); ++place) {
+    const auto& word = *place;
+    if (word == "-h" || word == "--help")
+      throw HelpRequested(help_text(
+          flags_, {.program = program, .about = about_, .notes = notes_, .has_config = reads_config_}));
+    if (has_positional_ && word == "--") {
+      positional_words_.insert(positional_words_.end(), place + 1, words.end());
+      break;
+    }
     if (word.starts_with("--") && word.size() > 2) {
       const auto equals = word.find('=');
       Given flag{.spelled = word.substr(0, equals)};
@@ -106,16 +147,72 @@ std::vector<CommandLine::Given> CommandLine::split(const std::vector<std::string
       given.push_back(std::move(flag));
     } else if (!given.empty() && given.back().words.size() < most_words(given.back())) {
       given.back().words.push_back(word);
-    } else {
+    } else if (!has_positional_) {
       faults_.push_back(fmt::format("unexpected argument '{}': write --name value", word));
+    } else if (is_short_flag(word)) {
+      has_unknown_flag_ = true;
+      faults_.push_back(fmt::format("unknown flag {}{}", word, offer(word.substr(1), "--")));
+    } else {
+      positional_words_.push_back(word);
     }
   }
   return given;
 }
 
+void CommandLine::merge_repeated(std::vector<Given>& given) const {
+  std::vector<Given> merged;
+  for (auto& each : given) {
+    const auto* flag = find_flag(each.name);
+    const auto first = std::find_if(merged.begin(), merged.end(), [&](const Given& other) {
+      return other.name == each.name && !other.words.empty();
+    });
+    if (!flag || flag->spelling != Spelling::repeated || each.words.empty() || first == merged.end())
+      merged.push_back(std::move(each));
+    else
+      first->words.push_back(each.words[0]);
+  }
+  given = std::move(merged);
+}
+
+void CommandLine::apply_positional() {
+  const auto is_given = [this](const Flag& flag) {
+    return std::find(in_config_.begin(), in_config_.end(), flag.name) != in_config_.end();
+  };
+  std::vector<const Flag*> fields;
+  for (const auto& flag : flags_)
+    if (flag.spelling == Spelling::positional) fields.push_back(&flag);
+  auto next = positional_words_.begin();
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    const auto& flag = *fields[i];
+    const auto left = static_cast<std::size_t>(positional_words_.end() - next);
+    // Those after it that need a word come before what this one could also take.
+    const auto needed = static_cast<std::size_t>(
+        std::count_if(fields.begin() + static_cast<std::ptrdiff_t>(i) + 1, fields.end(),
+                      [&](const Flag* other) { return other->is_required && !is_given(*other); }));
+    auto count = left > needed ? left - needed : 0;
+    if (!flag.is_list) count = std::min<std::size_t>(flag.is_required && !is_given(flag) ? left : count, 1);
+    if (count > 0) {
+      const auto end = next + static_cast<std::ptrdiff_t>(count);
+      read({.spelled = positional_name(flag)}, flag, {next, end});
+      next = end;
+    } else if (flag.is_required && !is_given(flag)) {
+      // A word may have gone to the unknown flag.
+      if (has_unknown_flag_)
+        misread_.push_back(flag.name);
+      else
+        misread(flag.name, fmt::format("{} is not given: must be {}", positional_name(flag),
+                                       flag.doc.empty() ? flag.allowed : flag.doc));
+    }
+  }
+  for (; next != positional_words_.end(); ++next)
+    faults_.push_back(fmt::format("unexpected argument '{}': the words without a flag are {}", *next,
+                                  positional_usage(flags_)));
+}
+
 void CommandLine::apply(const Given& given) {
-  if (const auto* flag = find(given.name)) {
-    if (given.words.empty() && !flag->is_list && !flag->is_switch) {
+  if (const auto* flag = find_flag(given.name)) {
+    const bool may_be_empty = flag->is_switch || (flag->is_list && flag->spelling == Spelling::flag);
+    if (given.words.empty() && !may_be_empty) {
       misread(given.name, fmt::format("{} has no value: must be {}", given.spelled, flag->allowed));
     } else {
       read(given, *flag,
@@ -130,6 +227,7 @@ void CommandLine::apply(const Given& given) {
   } else if (given.name == "help") {
     faults_.push_back(fmt::format("{} takes no value, but has '{}'", given.spelled, given.words[0]));
   } else {
+    has_unknown_flag_ = true;
     faults_.push_back(fmt::format("unknown flag {}{}", given.spelled, offer(given.name, "--")));
   }
 }
@@ -166,6 +264,7 @@ void CommandLine::read_config(const Given& given) {
       misread(fault.substr(0, fault.find_first_of(" .[")), path + ": " + fault);
     }
     for (const auto& [key, value] : json.items()) {
+      in_config_.push_back(key);
       if (!find(key)) {
         faults_.push_back(fmt::format("{}: unknown field '{}'{}", path, key, offer(key, "")));
       }
@@ -184,8 +283,15 @@ void CommandLine::read_config(const Given& given) {
 std::string CommandLine::offer(std::string_view name, std::string_view prefix) const {
   for (const auto& [there, here] : names_elsewhere_)
     if (name == there) return did_you_mean(here, std::vector{here}, prefix);
-  std::vector<std::string_view> names{"config", "help"};
-  for (const auto& flag : flags_) names.push_back(flag.name);
+  std::vector<std::string_view> names{"help"};
+  if (reads_config_) names.push_back("config");
+  for (const auto& flag : flags_)
+    if (prefix.empty() || flag.spelling != Spelling::positional) names.push_back(flag.name);
+  if (name.size() == 1) {
+    const auto it =
+        std::find_if(names.begin(), names.end(), [&](const auto& each) { return each.starts_with(name); });
+    if (it != names.end()) return did_you_mean(*it, std::vector{*it}, prefix);
+  }
   return did_you_mean(name, names, prefix);
 }
 

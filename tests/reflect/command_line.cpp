@@ -79,6 +79,28 @@ struct Nested {
   ETUDE_STRUCT(Nested, (Member, range, "from where to where"), (std::vector<Member>, ranges, ""));
 };
 
+struct Copy {
+  ETUDE_STRUCT(Copy, (Words, sources, "files to copy" | not_empty() | positional()),
+               (std::string, target, "where they go" | positional()), (bool, force, "overwrite", false),
+               (Words, skip, "a name to leave out" | repeated(), {"tmp"}),
+               (std::vector<std::int64_t>, modes, "bits"));
+  static constexpr std::string_view about = "Copy files.", notes = "Folders are made.";
+};
+
+struct Count {
+  ETUDE_STRUCT(Count, (std::int64_t, first, "" | at_least(1) | positional()),
+               (std::optional<std::int64_t>, last, "" | positional()));
+  static constexpr bool reads_config = false;
+};
+
+struct Others {
+  ETUDE_STRUCT(Others, (Words, more, "names" | positional()));
+};
+
+struct RepeatedWord {
+  ETUDE_STRUCT(RepeatedWord, (std::string, word, "" | repeated()));
+};
+
 struct Plain {
   BOOST_HANA_DEFINE_STRUCT(Plain, (int, width), (bool, deep));
 };
@@ -234,6 +256,108 @@ TEST_CASE("a program may set its own defaults") {
   CHECK(run.learning_rate == 3);
   CHECK(run.seed == 1);
   CHECK(data.batch_size == 9);
+}
+
+TEST_CASE("a positional field takes words without a flag, in the order of the fields") {
+  const auto one = parse_arguments<Copy>(Words{"a", "b"});
+  CHECK(one.sources == Words{"a"});
+  CHECK(one.target == "b");
+  CHECK(one.skip == Words{"tmp"});
+  const auto several = parse_arguments<Copy>(Words{"--force", "a,b", "[c]", "", "d", "--modes", "1", "2"});
+  CHECK(several.sources == Words{"a,b", "[c]", ""});
+  CHECK(several.target == "d");
+  CHECK(several.force);
+  CHECK(several.modes == std::vector<std::int64_t>{1, 2});
+}
+
+TEST_CASE("an optional positional field and a list that may be empty may be left out") {
+  CHECK(parse_arguments<Count>(Words{"3"}).last == std::nullopt);
+  const auto both = parse_arguments<Count>(Words{"3", "-4"});
+  CHECK(both.first == 3);
+  CHECK(both.last == -4);
+  CHECK(parse_arguments<Others>(Words{}).more.empty());
+  const auto [count, others] = parse_arguments<Count, Others>(Words{"1", "2", "x", "-"});
+  CHECK(count.last == 2);
+  CHECK(others.more == Words{"x", "-"});
+}
+
+TEST_CASE("after a double dash every word is positional") {
+  const auto copy = parse_arguments<Copy>(Words{"--modes", "1", "--", "--force", "-h"});
+  CHECK(copy.sources == Words{"--force"});
+  CHECK(copy.target == "-h");
+  CHECK_FALSE(copy.force);
+}
+
+TEST_CASE("beside positional fields a switch has its value after an equals sign only") {
+  CHECK(parse_arguments<Copy>(Words{"--force", "true", "b"}).sources == Words{"true"});
+  CHECK_FALSE(parse_arguments<Copy>(Words{"a", "b", "--force=false"}).force);
+  CHECK_FALSE(parse_arguments(Words{"--no_force", "a", "b"}, Copy{.force = true}).force);
+}
+
+TEST_CASE("a repeated flag takes one word each time, as it is") {
+  const auto copy = parse_arguments<Copy>(Words{"--skip", "x{1,2}", "a", "--skip=[y]", "b"});
+  CHECK(copy.skip == Words{"x{1,2}", "[y]"});
+  CHECK(copy.sources == Words{"a"});
+  CHECK(copy.target == "b");
+  CHECK(faults_of<Copy>({"a", "b", "--skip", "x", "--skip"}) == "--skip has no value: must be a string");
+}
+
+TEST_CASE("too few or too many positional words are errors that name the fields") {
+  CHECK(faults_of<Copy>({}) ==
+        "SOURCES is not given: must be files to copy\nTARGET is not given: must be where they go");
+  CHECK(faults_of<Copy>({"b"}) == "SOURCES is not given: must be files to copy");
+  CHECK(faults_of<Count>({}) == "FIRST is not given: must be a whole number, at least 1");
+  CHECK(faults_of<Count>({"1", "2", "3", "4"}) ==
+        "unexpected argument '3': the words without a flag are FIRST [LAST]\n"
+        "unexpected argument '4': the words without a flag are FIRST [LAST]");
+  CHECK(faults_of<Count>({"x", "y"}) ==
+        "FIRST is 'x': must be a whole number, at least 1\nLAST is 'y': must be a whole number, or none");
+  CHECK(faults_of<Count>({"0"}) == "first is 0: must be at least 1");
+}
+
+TEST_CASE("an unknown flag is not followed by an error about the word that it took") {
+  CHECK(faults_of<Count>({"--fist", "1"}) == "unknown flag --fist");
+  CHECK(faults_of<Copy>({"-f", "a", "b"}) == "unknown flag -f; did you mean '--force'?");
+  CHECK(faults_of<Copy>({"a", "b", "--target", "c"}) == "unknown flag --target");
+}
+
+TEST_CASE("the config file may give positional fields, unless there is none") {
+  const ConfigFile file(R"({"target": "there", "skip": ["a"]})");
+  const auto copy = parse_arguments<Copy>(Words{"x", "y", "--config", file.path, "--skip", "b"});
+  CHECK(copy.sources == Words{"x", "y"});
+  CHECK(copy.target == "there");
+  CHECK(copy.skip == Words{"b"});
+  CHECK(faults_of<Count>({"1", "--config", file.path}) == "unknown flag --config");
+}
+
+TEST_CASE("a positional field or a repeated flag that can't be one is an error") {
+  CHECK(faults_of<RepeatedWord>({}) ==
+        "RepeatedWord has a field 'word', which is repeated(): must be a list");
+  CHECK(faults_of<Copy, Others>({}) ==
+        "Others has a field 'more', which is positional(), and so is 'sources': must be one list only");
+}
+
+TEST_CASE("help shows positional fields in the usage line, and what a struct says about itself") {
+  CHECK(help_of([] { (void)parse_arguments<Copy>(Words{"--help"}); }) ==
+        R"(Usage: program SOURCES ... TARGET [--flag value ...]
+
+Copy files.
+
+  SOURCES ...                   files to copy
+  TARGET                        where they go
+  --config FILE                 a JSON file with an object whose keys are flags
+  --help                        this text
+  --force[=BOOL]                overwrite (default: false)
+  --skip TEXT                   a name to leave out; may be repeated
+                                (default: ["tmp"])
+  --modes INT ...               bits (default: [])
+
+Folders are made.
+)");
+  const auto help = help_of([] { (void)parse_arguments<Count>(Words{"-h"}); });
+  CHECK(help.starts_with("Usage: program FIRST [LAST] [--flag value ...]\n"));
+  CHECK(help.find("--config") == help.npos);
+  CHECK(help.find("LAST                          (default: none)") != help.npos);
 }
 
 TEST_CASE("all faults are reported at once") {

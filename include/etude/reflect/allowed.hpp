@@ -111,6 +111,14 @@ struct Searched {
   }
 };
 
+/// How the command line gives a field its value. It follows the field's description in ETUDE_STRUCT, as in
+/// `"files to read" | not_empty() | positional()`.
+enum class Spelling {
+  flag,        ///< `--name value`; a list takes several words, or one with commas
+  positional,  ///< words without a flag, in the order of the fields; a list takes all that the others leave
+  repeated     ///< for a list: `--name value`, once for each of its items
+};
+
 /// Visible by their short names inside ETUDE_STRUCT.
 namespace allowed {
 
@@ -141,13 +149,19 @@ constexpr Allowed any_of(std::span<const std::string_view> names) { return Allow
 /// For a string or a list.
 constexpr Allowed not_empty() { return Allowed::not_empty(); }
 
+/// Words without a flag. A field must have one, unless it is optional or a list that may be empty.
+constexpr Spelling positional() { return Spelling::positional; }
+/// For a list: each flag takes one word as it is, commas included.
+constexpr Spelling repeated() { return Spelling::repeated; }
+
 }  // namespace allowed
 
-/// A field's description, its allowed values, and those that a search tries.
+/// A field's description, its allowed values, those that a search tries, and its form on a command line.
 struct FieldDoc {
   std::string_view text;
   Allowed allowed = {};
   Searched searched = {};
+  Spelling spelling = Spelling::flag;
 
   constexpr FieldDoc(const char* words) : text(words) {}
   constexpr FieldDoc(std::string_view words, const Allowed& values, const Searched& tried = {})
@@ -159,6 +173,10 @@ constexpr FieldDoc operator|(const char* text, const Allowed& allowed) { return 
 constexpr FieldDoc operator|(const char* text, const Searched& searched) { return {text, {}, searched}; }
 constexpr FieldDoc operator|(const FieldDoc& doc, const Searched& searched) {
   return {doc.text, doc.allowed, searched};
+}
+constexpr FieldDoc operator|(FieldDoc doc, Spelling spelling) {
+  doc.spelling = spelling;
+  return doc;
 }
 
 namespace detail {

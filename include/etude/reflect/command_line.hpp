@@ -53,6 +53,10 @@ class CommandLine {
  private:
   /// Throws ArgumentError for a field whose flag already has another meaning.
   void check_name(std::string_view name, std::string_view group) const;
+
+  /// Throws ArgumentError if the field can't have its spelling.
+  void add_flag(Flag flag);
+
   static bool has_word(std::string_view line, std::string_view word);
 
   struct Given {
@@ -61,7 +65,11 @@ class CommandLine {
     bool has_value = false;  // given with "=", so no further word belongs to it
   };
 
+  /// The field of this name, which the config file has.
   const Flag* find(std::string_view name) const;
+
+  /// The same, unless it is positional.
+  const Flag* find_flag(std::string_view name) const;
 
   /// The switch that "no_<switch>" turns off.
   const Flag* find_negated(std::string_view name) const;
@@ -70,6 +78,12 @@ class CommandLine {
   std::size_t most_words(const Given& given) const;
 
   std::vector<Given> split(const std::vector<std::string>& words, std::string_view program);
+
+  /// Joins what a repeated flag is given each time.
+  void merge_repeated(std::vector<Given>& given) const;
+
+  /// Gives the positional fields the words without a flag.
+  void apply_positional();
 
   void apply(const Given& given);
 
@@ -86,7 +100,9 @@ class CommandLine {
   std::vector<std::function<void(JsonReader&, const nlohmann::ordered_json&)>> read_json_;
   std::vector<std::function<void(std::vector<std::string>&)>> validate_;
   std::vector<std::pair<std::string_view, std::string_view>> names_elsewhere_;
-  std::vector<std::string> faults_, misread_;
+  std::vector<std::string> faults_, misread_, positional_words_, in_config_;
+  std::string_view about_, notes_;
+  bool has_positional_ = false, reads_config_ = true, has_unknown_flag_ = false;
 };
 
 // Not in the class, where it would be inline, and so compiled in each file despite `extern template`.
@@ -95,8 +111,11 @@ void CommandLine::add(T& args) {
   const auto group = short_type_name<T>();
   for_each_field(args, [&](std::string_view name, const FieldDoc& doc, auto& member) {
     check_name(name, group);
-    flags_.push_back(make_flag(name, doc, group, member));
+    add_flag(make_flag(name, doc, group, member));
   });
+  if constexpr (requires { T::about; }) about_ = T::about;
+  if constexpr (requires { T::notes; }) notes_ = T::notes;
+  if constexpr (requires { T::reads_config; }) reads_config_ = reads_config_ && T::reads_config;
   read_json_.push_back(
       [&args](JsonReader& reader, const nlohmann::ordered_json& json) { reader.read(json, args, ""); });
   if constexpr (requires { names_elsewhere(args); })
@@ -141,6 +160,12 @@ auto parse_or_exit(int argc, const char* const* argv, std::tuple<Structs...> def
 /// returned directly, several as a tuple. Each field is a flag; fields not given keep their values from
 /// `defaults`. A free function `faults(args)`, a member `faults()` or a member `validate()` of a struct is
 /// called too, and so is a free function `names_elsewhere(args)` for the names that other programs use.
+///
+/// Fields marked `positional()` take words without a flag, as in `convert --force in.pt out.pt`. A switch
+/// then has its value after "=" only, and after a word "--" there are no more flags. A struct may declare
+/// `static constexpr std::string_view about` (help above the flags) and `notes` (below them), and
+/// `static constexpr bool reads_config = false` for a command line without `--config`.
+///
 /// Throws ArgumentError that lists all errors, one per line, and HelpRequested for `--help`.
 template <class... Structs>
 auto parse_arguments(const std::vector<std::string>& words) {

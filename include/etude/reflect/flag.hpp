@@ -17,7 +17,9 @@ namespace etude::inline v0::detail {
 struct Flag {
   std::string name, doc, group, placeholder, allowed, range, default_text;
   std::vector<std::string_view> choices;  // for an enum
+  Spelling spelling = Spelling::flag;
   bool is_switch = false, is_list = false;
+  bool is_required = false;  // of a positional one
   std::function<bool(const std::vector<std::string>&)> read;
   std::function<void(std::vector<std::string>&)> check;  // reports values that the definition doesn't allow
 };
@@ -35,20 +37,32 @@ template <class T>
 Flag make_flag(std::string_view name, const FieldDoc& doc, std::string_view group, T& member) {
   using Plain = typename without_optional<T>::type;
   auto range = doc.allowed.text();
-  return {.name = std::string(name),
-          .doc = std::string(doc.text),
-          .group = std::string(group),
-          .placeholder = placeholder<T>(),
-          .allowed = allowed_values<Plain>("none") + (range.empty() ? "" : ", ") + range +
-                     (is_optional<T> ? ", or none" : ""),
-          .range = std::move(range),
-          .default_text = spell_words(member),
-          .choices = choices_of<Plain>(),
-          .is_switch = std::same_as<Plain, bool>,
-          .is_list = List<Plain>,
-          .read = [&member](const std::vector<std::string>& words) { return read_words(words, member); },
-          .check = [name = std::string(name), allowed = doc.allowed, &member](
-                       std::vector<std::string>& faults) { check_field(name, allowed, member, faults); }};
+  auto value = placeholder<T>();
+  auto allowed = allowed_values<Plain>("none");
+  if constexpr (List<Plain>) {
+    if (doc.spelling == Spelling::repeated) {
+      value = placeholder<typename Plain::value_type>();
+      allowed = allowed_values<typename Plain::value_type>("none");
+    }
+  }
+  return {
+      .name = std::string(name),
+      .doc = std::string(doc.text),
+      .group = std::string(group),
+      .placeholder = std::move(value),
+      .allowed =
+          std::move(allowed) + (range.empty() ? "" : ", ") + range + (is_optional<T> ? ", or none" : ""),
+      .range = std::move(range),
+      .default_text = spell_words(member),
+      .choices = choices_of<Plain>(),
+      .spelling = doc.spelling,
+      .is_switch = std::same_as<Plain, bool>,
+      .is_list = List<Plain>,
+      .is_required = !is_optional<T> && (!List<Plain> || doc.allowed.is_not_empty()),
+      .read = [is_literal = doc.spelling != Spelling::flag, &member](
+                  const std::vector<std::string>& words) { return read_words(words, member, is_literal); },
+      .check = [name = std::string(name), allowed = doc.allowed,
+                &member](std::vector<std::string>& faults) { check_field(name, allowed, member, faults); }};
 }
 
 #define ETUDE_DETAIL_FLAG(...) \
@@ -56,6 +70,18 @@ Flag make_flag(std::string_view name, const FieldDoc& doc, std::string_view grou
 ETUDE_DETAIL_FOR_COMMON_TYPES(ETUDE_DETAIL_FLAG);
 #undef ETUDE_DETAIL_FLAG
 
-std::string help_text(const std::vector<Flag>& flags, std::string_view program);
+/// A positional field in messages and in the usage line: its name in capitals.
+std::string positional_name(const Flag& flag);
+
+/// The positional fields in the usage line, such as "SOURCES ... [TARGET]".
+std::string positional_usage(const std::vector<Flag>& flags);
+
+/// What the help says apart from the flags.
+struct HelpFrame {
+  std::string_view program, about = {}, notes = {};
+  bool has_config = true;
+};
+
+std::string help_text(const std::vector<Flag>& flags, const HelpFrame& frame);
 
 }  // namespace etude::inline v0::detail

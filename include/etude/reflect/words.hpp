@@ -41,26 +41,34 @@ bool read_word(const std::string& word, T& value) {
   }
 }
 
-/// Reads the words after a flag; list elements may also share one word, separated by commas or as a JSON
-/// list.
+/// Reads the words of a field. Unless `is_literal`, list elements may also share one word, separated by
+/// commas or as a JSON list.
 template <class T>
-bool read_words(const std::vector<std::string>& words, T& value) {
+bool read_words(const std::vector<std::string>& words, T& value, bool is_literal = false) {
   if constexpr (is_optional<T>) {
     if (words.size() == 1 && means_unset(words[0])) return value.reset(), true;
     typename T::value_type held{};
-    if (!read_words(words, held)) return false;
+    if (!read_words(words, held, is_literal)) return false;
     value = std::move(held);
     return true;
   } else if constexpr (List<T>) {
-    if (words.size() == 1 && words[0].starts_with('[')) return read_word(words[0], value);
+    if (!is_literal && words.size() == 1 && words[0].starts_with('[')) return read_word(words[0], value);
     T list{};
-    for (std::string_view rest : words) {
-      while (!rest.empty()) {
+    const auto append = [&list](const std::string& word) {
+      typename T::value_type item{};
+      if (!read_word(word, item)) return false;
+      list.push_back(std::move(item));
+      return true;
+    };
+    for (const auto& text : words) {
+      if (is_literal) {
+        if (!append(text)) return false;
+        continue;
+      }
+      for (std::string_view rest = text; !rest.empty();) {
         const std::string word(rest.substr(0, rest.find(',')));
         rest.remove_prefix(word.size() == rest.size() ? word.size() : word.size() + 1);
-        typename T::value_type item{};
-        if (!read_word(word, item)) return false;
-        list.push_back(std::move(item));
+        if (!append(word)) return false;
       }
     }
     value = std::move(list);
