@@ -2,7 +2,7 @@
 set(etude_wheel_missing "")
 set(etude_wheel_packages "")
 foreach(need IN ITEMS boost/hana.hpp:libboost-dev fmt/core.h:libfmt-dev nlohmann/json.hpp:nlohmann-json3-dev xxhash.h:libxxhash-dev zip.h:libzip-dev csv.h:libcsv-dev
-                      png.h:libpng-dev jpeglib.h:libjpeg-dev curl/curl.h:libcurl4-openssl-dev openssl/evp.h:libssl-dev protozero/pbf_writer.hpp:libprotozero-dev CLI/CLI.hpp:libcli11-dev)
+                      png.h:libpng-dev jpeglib.h:libjpeg-dev curl/curl.h:libcurl4-openssl-dev openssl/evp.h:libssl-dev protozero/pbf_writer.hpp:libprotozero-dev)
   string(REGEX MATCH "(.+):(.+)" need "${need}")
   find_file(etude_wheel_found ${CMAKE_MATCH_1} PATH_SUFFIXES ${CMAKE_LIBRARY_ARCHITECTURE} NO_CACHE)
   if(NOT etude_wheel_found)

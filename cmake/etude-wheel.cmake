@@ -116,7 +116,6 @@ foreach(header IN LISTS etude_wheel_headers)
   endif()
   unset(found)
 endforeach()
-list(APPEND etude_wheel_sources ${CLI11_INCLUDE_DIR}/CLI/CLI.hpp)
 
 set(ETUDE_WHEEL_TORCH "${Torch_VERSION}" CACHE STRING "The version of torch that the wheel requires, as Python says it")
 file(CONFIGURE OUTPUT wheel/_build.py CONTENT "VERSION = \"@PROJECT_VERSION@\"\nTORCH = \"@ETUDE_WHEEL_TORCH@\"\n" @ONLY)

@@ -29,7 +29,8 @@ TEST_CASE("the pages of several runs become one, which replaces none of them") {
   const toy::Folder folder;
   const auto slow = reported(folder / "slow", 0.01), fast = reported(folder / "fast", 0.1);
   const std::string page = folder / "page.html";
-  const auto ran = toy::etude_program("report", slow + "/", fast + "/report.html", "-o", page, "--json");
+  const auto ran =
+      toy::etude_program("report", slow + "/", fast + "/report.html", "--output", page, "--json");
   REQUIRE(ran.end == "exit 0");
   const auto json = ran.json();
   CHECK(json["page"] == page);
@@ -48,7 +49,7 @@ TEST_CASE("the pages of several runs become one, which replaces none of them") {
   CHECK(etude::read_report(page).size() == 2);
   CHECK(toy::etude_program("report", slow, "--output", page, "--force").out == page + ": 1 run\n");
 
-  const auto own = toy::etude_program("report", slow, "-o", slow + "/report.html", "--force");
+  const auto own = toy::etude_program("report", slow, "--output", slow + "/report.html", "--force");
   CHECK(own.end == "exit 2");
   CHECK(contains(own.err, "must be another page than that of a run"));
 }
@@ -57,7 +58,7 @@ TEST_CASE("a run without a page is refused by its path, and no page is written")
   const toy::Folder folder;
   fs::create_directory(folder / "run");
   const auto ran =
-      toy::etude_program("report", (folder / "run").string(), "-o", (folder / "page.html").string());
+      toy::etude_program("report", (folder / "run").string(), "--output", (folder / "page.html").string());
   CHECK(ran.end == "exit 3");
   CHECK(contains(ran.err, (folder / "run" / "report.html").string()));
   CHECK(!fs::exists(folder / "page.html"));

@@ -39,7 +39,7 @@ struct Source {
 };
 
 Source read_source(const ConvertOptions& options) {
-  fs::path path = without_slash(options.from);
+  fs::path path = without_slash(options.in);
   const auto kind = kind_of(path);
   if (kind == Kind::torch) {
     auto file = etude::load_torch_file(path, options.key);
@@ -81,11 +81,16 @@ void check_target(const fs::path& path, bool force) {
                       path.string(), folder.string()));
 }
 
-std::optional<torch::ScalarType> dtype_named(const std::string& name) {
-  if (name == "bfloat16") return torch::kBFloat16;
-  if (name == "float16") return torch::kHalf;
-  if (name == "float32") return torch::kFloat;
-  return std::nullopt;  // none is given: the command line allows no others
+torch::ScalarType scalar_type(WrittenDtype dtype) {
+  switch (dtype) {
+    case WrittenDtype::bfloat16:
+      return torch::kBFloat16;
+    case WrittenDtype::float16:
+      return torch::kHalf;
+    case WrittenDtype::float32:
+      return torch::kFloat;
+  }
+  throw etude::ArgumentError("dtype has no name: must be bfloat16, float16 or float32");
 }
 
 /// Numbers that are finite before and infinite afterwards.
@@ -127,7 +132,7 @@ Json json_of(const Source& source, const fs::path& target, const std::vector<Ren
 }  // namespace
 
 int convert(const ConvertOptions& options) {
-  const fs::path target = options.to;
+  const fs::path target = options.out;
   check_target(target, options.force);
   const auto renaming = Renaming(options.map, options.rename, options.only, options.drop);
   auto source = read_source(options);
@@ -141,7 +146,7 @@ int convert(const ConvertOptions& options) {
 
   // Names of one tensor, and not the values that a conversion makes of it, show that weights are tied.
   auto written = etude::detail::without_ties(chosen);
-  if (const auto dtype = dtype_named(options.dtype)) convert_dtypes(written.tensors, *dtype);
+  if (options.dtype) convert_dtypes(written.tensors, scalar_type(*options.dtype));
   auto metadata = std::move(source.metadata);
   metadata.insert({"format", "pt"});
   for (const auto& [name, kept] : written.kept_name)

@@ -36,7 +36,10 @@ void print_json(const nlohmann::ordered_json& json) {
 
 void complain(std::string_view message) {
   std::fflush(stdout);
-  fmt::print(stderr, "etude: {}\n", plain_lines(message));
+  auto lines = plain_lines(message);
+  for (auto end = lines.find('\n'); end != lines.npos; end = lines.find('\n', end + 1))
+    lines.insert(end + 1, "etude: ");
+  fmt::print(stderr, "etude: {}\n", lines);
 }
 
 std::string bytes_text(std::uint64_t bytes) {

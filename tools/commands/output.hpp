@@ -24,7 +24,7 @@ void print(std::string_view lines);
 /// Writes JSON to stdout, in ASCII.
 void print_json(const Json& json);
 
-/// Writes "etude: " and a message to stderr.
+/// Writes a message to stderr, with "etude: " before each line.
 void complain(std::string_view message);
 
 /// "512 B", "1.23 MB": powers of 1000.

@@ -15,7 +15,7 @@ namespace tool {
 namespace fs = std::filesystem;
 
 int report(const ReportOptions& options) {
-  const fs::path page = options.page;
+  const fs::path page = options.output;
   std::error_code error;
   if (fs::exists(page, error) && !options.force)
     throw UsageError(fmt::format("--output is '{}', which exists: --force overwrites it", page.string()));
