@@ -33,10 +33,9 @@ namespace etude::inline v0::detail {
 
 namespace {
 
-/// The descriptor of the child's end of the pair of sockets.
+/// Holds the descriptor of the child's end of the socket pair.
 constexpr const char* life_line_variable = "ETUDE_LIFE_LINE";
 
-/// The arguments of this process.
 std::vector<std::string> own_arguments() {
   const auto text = read_file("/proc/self/cmdline").value_or("");
   std::vector<std::string> words;
@@ -90,7 +89,7 @@ ChildProgram::ChildProgram(const Options& options) {
   if (process_ < 0)
     throw Error(fmt::format("no process can be started: {}", std::generic_category().message(errno)));
   if (process_ != 0) return;
-  // In the child, where other threads' locks may be held: nothing but system calls.
+  // Only system calls are safe in the child, since locks of other threads may be held.
   ::dup2(output.get(), STDOUT_FILENO);
   ::dup2(output.get(), STDERR_FILENO);
   ::fcntl(child_end.get(), F_SETFD, 0);
@@ -107,7 +106,7 @@ std::optional<ChildProgram::Exit> ChildProgram::poll() {
   const auto ended = uninterrupted([&] { return ::waitpid(process_, &status, WNOHANG); });
   if (ended == 0) return {};
   process_ = -1;
-  if (ended < 0) return Exit{.code = 127, .signal = 0};  // the program has waited for it itself
+  if (ended < 0) return Exit{.code = 127, .signal = 0};  // the program has already waited for it
   if (WIFSIGNALED(status)) return Exit{.code = 0, .signal = WTERMSIG(status)};
   return Exit{.code = WEXITSTATUS(status), .signal = 0};
 }
@@ -135,7 +134,7 @@ void end_with_parent() {
   const int end = std::atoi(given);
   ::unsetenv(life_line_variable);
   ::fcntl(end, F_SETFD, FD_CLOEXEC);
-  // Says that it listens. A parent that has ended already is noticed below.
+  // Tells the parent that this child listens. If the parent has already ended, the read below notices.
   [[maybe_unused]] const auto said = ::send(end, "", 1, MSG_NOSIGNAL);
   std::thread([end] {
     char none;

@@ -21,7 +21,7 @@ std::filesystem::path beside(const std::filesystem::path& path, std::string_view
   return path.parent_path() / fmt::format(".{}.{}", path.filename().string(), suffix);
 }
 
-/// Throws CheckpointError if `path` exists but isn't a checkpoint: never delete anything else.
+/// Throws CheckpointError if `path` exists but isn't a checkpoint, so that nothing else is ever deleted.
 bool is_checkpoint(const std::filesystem::path& path) {
   std::error_code error;
   const auto status = std::filesystem::symlink_status(path, error);

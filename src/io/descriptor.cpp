@@ -15,7 +15,7 @@ Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
 
 int Descriptor::close() noexcept {
   const int number = std::exchange(number_, -1);
-  // After EINTR the descriptor is closed all the same, and its number may already be reused.
+  // close() frees the descriptor even if it fails with EINTR, and its number may already be reused.
   return number < 0 || ::close(number) == 0 || errno == EINTR ? 0 : errno;
 }
 

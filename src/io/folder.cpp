@@ -58,7 +58,7 @@ namespace detail {
 
 namespace {
 
-/// Measures what is written to it.
+/// Counts the bytes written to it and computes their checksum; keeps none.
 class MeasuredFile : public OutputFile {
  public:
   void write(std::span<const std::byte> bytes) override {
@@ -154,7 +154,7 @@ bool FolderWriter::make_partial() {
     std::error_code error;
     if (leftover.state() == detail::LockState::unknown &&
         std::filesystem::is_directory(std::filesystem::symlink_status(partial_, error))) {
-      // It may belong to a living writer.
+      // The existing folder may belong to a live writer.
       partial_.replace_filename(fmt::format("{}.{}{}", partial_.stem().string(), detail::random_name(),
                                             partial_.extension().string()));
     } else {
@@ -176,7 +176,7 @@ bool FolderWriter::make_partial() {
 void FolderWriter::remove_quietly(const std::filesystem::path& path) noexcept {
   try {
     files_.remove_all(path);
-  } catch (const std::exception&) {  // harmless: a leftover is removed later
+  } catch (const std::exception&) {  // harmless: leftovers are removed later
   }
 }
 

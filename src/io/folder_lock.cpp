@@ -19,11 +19,11 @@ LockState lock_state(const Descriptor& file, const std::filesystem::path& path) 
   const bool is_there = ::fstat(file.get(), &mine) == 0 && ::lstat(path.c_str(), &now) == 0 &&
                         mine.st_dev == now.st_dev && mine.st_ino == now.st_ino;
   return is_there ? LockState::held
-                  : LockState::unknown;  // it may have been removed while we were locking it
+                  : LockState::unknown;  // it may have been removed while it was being locked
 }
 
 LockFile::LockFile(std::filesystem::path path) : path_(std::move(path)) {
-  // The previous holder may remove it between our opening and locking it.
+  // The previous holder may remove the file after it is opened here and before it is locked.
   for (int attempt = 0; state_ == LockState::unknown && attempt < 100; ++attempt) {
     file_ = Descriptor(uninterrupted(
         [&] { return ::open(path_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666); }));

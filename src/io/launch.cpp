@@ -19,12 +19,13 @@ namespace detail {
 
 namespace {
 
-/// The variables of a launcher. Those about one machine may be missing.
+/// The environment variables that a launcher sets. The local ones may be missing.
 struct LauncherVariables {
   const char *launcher, *rank, *world_size, *local_rank, *local_world_size;
 };
 
-// srun's variables of the step: a batch script has those of the job too, though it is one process.
+// For srun, these are the step's variables: the job's are also set in a batch script, which is a single
+// process.
 constexpr std::array launchers{
     LauncherVariables{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
     LauncherVariables{"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -33,7 +34,7 @@ constexpr std::array launchers{
     LauncherVariables{"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
                       "SLURM_STEP_TASKS_PER_NODE"}};
 
-/// The environment of a process, whose numbers are checked.
+/// Reads environment variables and checks the numbers in them.
 class LaunchReader {
  public:
   explicit LaunchReader(const EnvironmentLookup& lookup) : lookup_(lookup) {}
@@ -56,7 +57,8 @@ class LaunchReader {
   const EnvironmentLookup& lookup_;
 };
 
-/// SLURM's count for one of its machines: "2(x3),1" says 2 for each of the first three, and 1 for the fourth.
+/// Reads the count for one node from SLURM's compressed list: "2(x3),1" means 2 on each of the first three
+/// nodes, and 1 on the fourth.
 std::optional<std::int64_t> count_on_node(std::string_view counts, std::int64_t node) {
   while (!counts.empty()) {
     const auto part = counts.substr(0, counts.find(','));
@@ -75,7 +77,7 @@ std::optional<std::int64_t> count_on_node(std::string_view counts, std::int64_t 
   return std::nullopt;
 }
 
-/// The processes that one launcher describes. Unless it says otherwise, they are all on one machine.
+/// Reads what one launcher says about its processes. Unless it says otherwise, they are all on one machine.
 Launch read_launch(const LaunchReader& reader, const LauncherVariables& names) {
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
   Launch launch;
@@ -102,7 +104,7 @@ Launch read_launch(const LaunchReader& reader, const LauncherVariables& names) {
   return launch;
 }
 
-/// Where the processes meet.
+/// Reads the address at which the processes meet.
 void read_meeting_point(const LaunchReader& reader, Launch& launch) {
   launch.restart_count =
       reader.has("TORCHELASTIC_RESTART_COUNT")

@@ -9,7 +9,7 @@ namespace io_copy_folder_test {
 
 namespace fs = std::filesystem;
 
-/// Looks like a checkpoint, with a file in a subfolder.
+/// Makes a folder that looks like a checkpoint, with a file in a subfolder.
 fs::path checkpoint(const fs::path& path, const std::string& text) {
   fs::create_directories(path / "tokenizer");
   toy::write_text(path / "trainer_state.json", text);

@@ -38,7 +38,7 @@ struct Place {
   }
   void write(const std::string& text) const { write(etude::default_file_system(), text); }
 
-  // The text from which a complete folder was written, or why it is incomplete.
+  // Returns the text that a complete folder was written from, or why the folder is incomplete.
   std::string read() const {
     try {
       etude::FolderReader reader(target);
@@ -115,7 +115,7 @@ TEST_CASE("a file that an earlier folder has with the same bytes is a link to it
   reader.verify();
   CHECK(reader.text("parts/same") == "abc");
   CHECK(reader.text("parts/changed") == "abd");
-  write(folder / "third", "abc", "abc", manifest);  // what it would link to is gone
+  write(folder / "third", "abc", "abc", manifest);  // the file to link to is gone
   CHECK(toy::read_text(folder / "third/parts/same") == "abc");
 }
 
@@ -218,7 +218,7 @@ TEST_CASE("names with .. can't be written or read") {
   CHECK_FALSE(reader.has("../x"));
 }
 
-// The operations of a commit that replaces an old folder.
+// Records the operations of a commit that replaces an old folder.
 std::vector<std::string> operations_of_a_commit(bool can_exchange) {
   const Place place;
   place.write("old");

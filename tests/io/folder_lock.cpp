@@ -62,7 +62,7 @@ TEST_CASE("a lock file has one holder, and is removed by it") {
       CHECK((second.state() == LockState::taken));
     }
     CHECK(fs::exists(folder / "lock"));
-    // The file was replaced, so the holder mustn't remove it.
+    // The file has been replaced, so the holder must not remove the new one.
     fs::remove(folder / "lock");
     toy::write_text(folder / "lock", "another's");
   }

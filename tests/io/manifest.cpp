@@ -25,7 +25,7 @@ etude::Manifest example() {
 
 std::string sum_of(std::string_view text) { return etude::checksum(std::as_bytes(std::span(text))); }
 
-// Adds a correct checksum, so that the contents are checked.
+// Adds a correct checksum, so that reading gets as far as checking the contents.
 std::string signed_text(const std::string& body) {
   return body + ",\n  \"checksum\": \"" + sum_of(body) + "\"\n}\n";
 }

@@ -9,7 +9,7 @@
 
 namespace etude::inline v0 {
 
-/// Runs one job at a time in its own thread. `exit`, returning from `main`, and this object's destructor wait
+/// Runs one job at a time in its own thread. `exit`, returning from `main` and this object's destructor wait
 /// for a running job. A child made by fork() has no running job: only the parent finishes it.
 class BackgroundJob {
  public:
@@ -23,10 +23,10 @@ class BackgroundJob {
 
   bool is_running() const { return thread_ != nullptr; }
 
-  /// Whether a job has finished but hasn't been waited for: `wait` won't block.
+  /// True if a job has finished and `wait` hasn't been called since: `wait` won't block.
   bool has_ended();
 
-  /// Waits for the job, if any, and rethrows its exception. In a child made by fork() throws Error and
+  /// Waits for the job, if any, and rethrows its exception. In a child made by fork(), throws Error and
   /// forgets the job.
   void wait();
 

@@ -24,7 +24,7 @@ class Descriptor {
 
   explicit operator bool() const { return number_ >= 0; }
   int get() const { return number_; }
-  /// The error from closing, or 0.
+  /// Closes the descriptor. Returns the error as an `errno`, or 0.
   int close() noexcept;
 
  private:

@@ -6,15 +6,15 @@
 
 namespace etude::inline v0 {
 
-/// A file can't be written because the disk or a quota is full, or because the process may not write larger
-/// files.
+/// Thrown when a file can't be written because the disk or a quota is full, or because it would exceed the
+/// process's file size limit.
 struct DiskFullError : CheckpointError {
   using CheckpointError::CheckpointError;
 };
 
 namespace detail {
 
-/// Throws DiskFullError if `reason`, an `errno`, is a lack of room, else CheckpointError.
+/// Throws DiskFullError if `reason`, an `errno`, means that space ran out, otherwise CheckpointError.
 [[noreturn]] void throw_file_error(const std::string& text, int reason);
 
 }  // namespace detail

@@ -11,12 +11,12 @@ inline constexpr std::string_view manifest_file = "etude_manifest.json";
 
 namespace detail {
 
-/// A name read from a file, made printable: escapes control characters and invalid UTF-8, truncates long
+/// Makes a name from a file printable: escapes control characters and invalid UTF-8, and truncates long
 /// names.
 std::string printable(std::string_view name);
 
-/// Why a checkpoint folder can't contain a file of this name, or "". Names are relative paths with '/' as the
-/// separator.
+/// Returns why a checkpoint folder can't contain a file of this name, or "" if it can. Names are relative
+/// paths with '/' as the separator.
 std::string_view fault_of_entry_name(std::string_view name);
 
 }  // namespace detail

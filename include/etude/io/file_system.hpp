@@ -26,9 +26,9 @@ class OutputFile {
   virtual void finish() = 0;
 };
 
-/// Writes checkpoints, here through POSIX calls. Derive from it to write elsewhere too, or to simulate a
-/// failing disk. Every method throws CheckpointError with the path and the system's reason; a derived class
-/// that writes elsewhere must override all of them and keep `rename` atomic.
+/// Writes checkpoints; this class does so through POSIX calls. Derive from it to also write elsewhere, or to
+/// simulate a failing disk. Every method throws CheckpointError with the path and the system's reason; a
+/// derived class that writes elsewhere must override all of them and keep `rename` atomic.
 class FileSystem {
  public:
   FileSystem() = default;
@@ -48,9 +48,9 @@ class FileSystem {
   /// Atomically exchanges two files or folders. Returns false, with nothing changed, if that is unsupported.
   virtual bool exchange(const std::filesystem::path& a, const std::filesystem::path& b);
 
-  /// Creates `link`, a symbolic link to `target`. Returns false if the file system doesn't support it.
-  /// Makes `link` another name of a file; returns false if the file system can't.
+  /// Creates `link`, another name for `file`. Returns false if the file system doesn't support it.
   virtual bool create_hard_link(const std::filesystem::path& file, const std::filesystem::path& link);
+  /// Creates `link`, a symbolic link to `target`. Returns false if the file system doesn't support it.
   virtual bool create_symlink(const std::filesystem::path& target, const std::filesystem::path& link);
 
   /// Removes a file, or a folder with its content. Does nothing if it doesn't exist.
@@ -70,14 +70,14 @@ CheckpointError file_error(const std::filesystem::path& path, std::string_view w
 /// 16 random hexadecimal digits.
 std::string random_name();
 
-/// Lets `write(file)` write to ".NAME.(random).partial" beside `path`, and renames that to `path` once it is
-/// complete and on disk.
+/// Calls `write(file)` with a file ".NAME.(random).partial" next to `path`, and renames that to `path` once
+/// it is complete and on disk.
 void write_atomically(FileSystem& files, const std::filesystem::path& path,
                       const std::function<void(OutputFile&)>& write);
 
 }  // namespace detail
 
-/// Writes a file atomically: after a crash at any moment it has either the old content or the new.
+/// Writes a file atomically: after a crash at any moment, it has either its old content or the new.
 void write_file(FileSystem& files, const std::filesystem::path& path, std::string_view text);
 
 }  // namespace etude::inline v0

@@ -5,7 +5,7 @@
 
 #include "etude/io/entry_name.hpp"
 
-/// Text from a file, which may contain anything.
+/// Helpers for printing text from a file, which may contain anything.
 namespace etude::inline v0::detail {
 
 inline std::string in_quotes(std::string_view text) { return "'" + printable(text) + "'"; }

@@ -20,7 +20,7 @@
 #include "etude/io/manifest.hpp"
 #include "etude/io/mapped_file.hpp"
 
-/// Folders that are written atomically and read with every byte verified.
+/// Writes folders atomically, and reads them with every byte verified.
 namespace etude::inline v0 {
 namespace detail {
 
@@ -32,9 +32,10 @@ inline std::filesystem::path replaced_path(const std::filesystem::path& target) 
 
 }  // namespace detail
 
-/// Completes what a crash interrupted in FolderWriter::commit: restores the old folder if the new one is
-/// missing, otherwise removes it. Only touches folders for which `is_ours(path)` holds; no writer may be
-/// active on those. Returns a description of each failure; throws CheckpointError if `parent` can't be read.
+/// Finishes a FolderWriter::commit that a crash interrupted: restores the old folder if the new one is
+/// missing, otherwise removes the old one. Only touches folders for which `is_ours(path)` is true; no writer
+/// may be active on those. Returns a description of each failure; throws CheckpointError if `parent` can't be
+/// read.
 template <class IsOurs>
 std::vector<std::string> recover_replaced(FileSystem& files, const std::filesystem::path& parent,
                                           IsOurs&& is_ours) {
@@ -94,15 +95,16 @@ class FolderWriter {
 
   void write_text(const std::string& name, std::string_view text);
 
-  /// Creates the file that `write` writes. If the folder `before`, which `manifest` describes, has one of
-  /// that name with the same checksum, it becomes a hard link to that file, and nothing is written. `write`
-  /// may be called twice.
+  /// Creates the file that `write` writes. If the folder `before`, which `manifest` describes, has a file of
+  /// that name with the same checksum, the new file becomes a hard link to that one, and nothing is written.
+  /// `write` may be called twice.
   void create_or_link(const std::string& name, const std::filesystem::path& before, const Manifest& manifest,
                       detail::FunctionRef<void(OutputFile&)> write);
 
   /// Writes the manifest (`manifest` plus the list of all files), waits until everything is on disk, and
-  /// moves the folder into place. An existing target is exchanged with it and then removed; file systems that
-  /// can't exchange first move it to ".NAME.replaced", so for a moment the target doesn't exist.
+  /// moves the folder into place. An existing target is exchanged with it and then removed. On file systems
+  /// that can't exchange folders, the target is first moved to ".NAME.replaced", so for a moment it doesn't
+  /// exist.
   void commit(Manifest manifest);
 
  private:
@@ -134,10 +136,10 @@ class FolderWriter {
     return path.has_filename() ? path : path.parent_path();
   }
 
-  // False if the lock is held elsewhere: by a writer, or briefly by a process looking for leftovers.
+  // Returns false if the lock is held elsewhere: by a writer, or briefly by a process looking for leftovers.
   bool make_partial();
 
-  // Makes `name` a link to that file; false if it isn't there or can't be linked.
+  // Makes `name` a link to `file`. Returns false if `file` doesn't exist or can't be linked.
   bool link(const std::string& name, const std::filesystem::path& file, const ManifestFile& info);
 
   void remove_partial() noexcept { remove_quietly(partial_); }
@@ -172,7 +174,7 @@ class FolderReader {
 
   bool has(const std::string& name) const;
 
-  /// The bytes of a file. Writes to them stay in this mapping: the next call returns a new one.
+  /// The bytes of a file. Writing to them changes only this mapping; the next call returns a new one.
   std::shared_ptr<MappedFile> map(const std::string& name);
 
   /// The text of a file, valid while this object lives.
@@ -182,7 +184,8 @@ class FolderReader {
   void verify();
 
  private:
-  // `commit` never writes links, so somebody else did. Other programs' folders often contain them.
+  // `commit` never writes links, so a link means that the folder was changed. Other programs' folders often
+  // contain some.
   void refuse_links(const std::string& name) const;
 
   std::filesystem::path folder_;

@@ -12,14 +12,16 @@
 namespace etude::inline v0 {
 namespace detail {
 
-/// The result of trying to lock; `unknown` if the file system has no locks or the attempt failed otherwise.
+/// The result of trying to lock: `unknown` if the file system has no locks, or the attempt failed for another
+/// reason.
 enum class LockState { held, taken, unknown };
 
 /// Locks the file or folder that was opened at `path`.
 LockState lock_state(const Descriptor& file, const std::filesystem::path& path);
 
-/// The lock that shows that a folder's writer is alive. It ends with the process, however that ends. Network
-/// file systems may keep folder locks local to one host: two hosts must not write to the same name.
+/// A lock that shows that a folder's writer is alive. It is released when the process ends, for whatever
+/// reason. Network file systems may keep folder locks local to one host: two hosts must not write to the same
+/// name.
 class FolderLock {
  public:
   using State = LockState;
@@ -36,9 +38,9 @@ class FolderLock {
   State state_;
 };
 
-/// A lock file, created and removed by its holder. The lock ends with the process, however that ends, and
-/// works between hosts if the network file system forwards file locks. A child made by fork() doesn't take it
-/// from its parent.
+/// A lock file, created and removed by its holder. The lock is released when the process ends, for whatever
+/// reason, and works between hosts if the network file system forwards file locks. A child made by fork()
+/// doesn't take it from its parent.
 class LockFile {
  public:
   explicit LockFile(std::filesystem::path path);
@@ -50,13 +52,13 @@ class LockFile {
 
   LockState state() const { return state_; }
 
-  /// Why the file can't be opened or created, as an `errno`; 0 if it can.
+  /// The `errno` of the failed attempt to open or create the file; 0 if it succeeded.
   int open_error() const { return open_error_; }
 
-  /// The lock is held as long as a process has this open; -1 if it isn't held.
+  /// The lock is held as long as a process has this descriptor open. -1 if the lock isn't held.
   int descriptor() const { return state_ == LockState::held ? file_.get() : -1; }
 
-  /// Whether it was held, but its file has been removed or replaced since.
+  /// True if the lock was held, but its file has since been removed or replaced.
   bool is_lost() const { return state_ == LockState::held && lock_state(file_, path_) != LockState::held; }
 
  private:
@@ -69,8 +71,8 @@ class LockFile {
 
 }  // namespace detail
 
-/// Whether `partial` is the leftover of a FolderWriter whose process has ended. False if unknown: a file
-/// system without locks.
+/// True if `partial` was left behind by a FolderWriter whose process has ended. False if that can't be known,
+/// on a file system without locks.
 inline bool is_abandoned(const std::filesystem::path& partial) {
   return detail::FolderLock(partial).state() == detail::FolderLock::State::held;
 }

@@ -6,11 +6,11 @@
 
 namespace etude::inline v0 {
 
-/// The processes of one training, as their launcher describes them to each.
+/// The processes of one training, as the launcher describes them to this process.
 struct Launch {
-  std::int64_t rank = 0;              ///< of this process among all, from 0
+  std::int64_t rank = 0;              ///< this process's number among all, from 0
   std::int64_t world_size = 1;        ///< number of all processes
-  std::int64_t local_rank = 0;        ///< of this process on its machine, from 0
+  std::int64_t local_rank = 0;        ///< this process's number on its machine, from 0
   std::int64_t local_world_size = 1;  ///< number of processes on this machine
   std::string launcher = {};          ///< "torchrun", "mpirun" or "srun"; empty if none
   std::string master_addr = {};       ///< host where rank 0, or torchrun's agent, serves the store
@@ -25,8 +25,8 @@ struct Launch {
 using EnvironmentLookup = std::function<const char*(const char* name)>;
 
 /// Reads the variables of torchrun (RANK, WORLD_SIZE, ..., which may also be set by hand), of mpirun (Open
-/// MPI, MPICH, Intel MPI) or of srun. Without any, there is one process. Throws ArgumentError that names the
-/// variable, its value and what is allowed.
+/// MPI, MPICH, Intel MPI) or of srun. If none is set, there is one process. Throws ArgumentError that names
+/// the variable, its value and what is allowed.
 Launch find_launch(const EnvironmentLookup& lookup);
 Launch find_launch();
 

@@ -31,7 +31,7 @@ struct ManifestFile {
   friend bool operator==(const ManifestFile&, const ManifestFile&) = default;
 };
 
-/// The content of a checkpoint folder, and which run wrote it when.
+/// Describes a checkpoint folder: its files, the run that wrote it, and when.
 struct Manifest {
   using Files = std::map<std::string, ManifestFile>;
   static constexpr std::int64_t newest_format = 1;

@@ -40,14 +40,14 @@ ThreadShared<T> make_thread_shared(Parts&&... parts) {
   return ThreadShared<T>(new T(std::forward<Parts>(parts)...));
 }
 
-/// Work outside the program's own threads. `exit` and the end of `main` wait for it: for a `job` until it is
-/// done, for a `load`, which may be stuck, at most `patience_with_threads`. The destructor of a load that
-/// isn't done by then never returns, nor does the constructor of one that starts later, so that its thread
-/// touches nothing that `exit` destroys. Calling `exit` in such work ends the process without destroying
-/// anything, since other threads are still running, and reports that on standard error.
+/// Marks work in a thread that Etude started. `exit` and the end of `main` wait for it: for a `job` until it
+/// is done; for a `load`, which may be stuck, at most `patience_with_threads`. After that, the destructor of
+/// an unfinished load and the constructor of a new one never return, so their threads don't touch anything
+/// that `exit` destroys. If the work itself calls `exit`, the process ends without destroying anything, since
+/// other threads are still running, and says so on standard error.
 ///
-/// A thread that is joined by the destructor of a static object sets `is_given_up` first: then the load
-/// returns all the same.
+/// The destructor of a static object that joins a loading thread sets `is_given_up` first, so that the load
+/// returns even then.
 class OwnWork {
  public:
   enum Kind { job, load };
@@ -57,7 +57,7 @@ class OwnWork {
   OwnWork& operator=(const OwnWork&) = delete;
   ~OwnWork();
 
-  /// Marks this thread as the one doing the work, if it isn't the one that constructed this.
+  /// Marks this thread as the one that does the work, if another thread constructed this object.
   void enter() noexcept;
 
  private:
@@ -68,7 +68,7 @@ class OwnWork {
   ForkMark mark_;
 };
 
-/// Reports why on standard error and ends the process without running exit handlers.
+/// Writes `why` to standard error and ends the process without running exit handlers.
 [[noreturn]] void end_process(const char* why, int status) noexcept;
 
 }  // namespace etude::inline v0::detail
