@@ -78,7 +78,7 @@ class JpegReader {
     self(jpeg).fail();
   }
 
-  // libjpeg goes on with grey pixels after these; its other warnings don't concern the pixels.
+  // After these warnings, libjpeg continues with grey pixels; its other warnings don't concern the pixels.
   static void on_message(j_common_ptr jpeg, int level) {
     if (level >= 0) return;
     switch (jpeg->err->msg_code) {
@@ -92,7 +92,8 @@ class JpegReader {
     }
   }
 
-  // Each scan of a progressive file, however short, is a pass over the whole image.
+  // Each scan of a progressive file, however short, is a pass over the whole image, so a small file could
+  // take forever.
   static void on_progress(j_common_ptr jpeg) {
     constexpr int most_scans = 100;
     if (reinterpret_cast<j_decompress_ptr>(jpeg)->input_scan_number <= most_scans) return;
@@ -108,7 +109,7 @@ class JpegReader {
   char message_[JMSG_LENGTH_MAX] = "";
 };
 
-/// As Pillow does: the four channels are inverted, as Adobe's programs write them.
+/// Converts as Pillow does: the four channels are taken as inverted, as Adobe's programs write them.
 at::Tensor cmyk_to_rgb(const at::Tensor& cmyk) {
   auto rgb = at::empty({cmyk.size(0), cmyk.size(1), 3}, at::kByte);
   const auto* from = cmyk.data_ptr<std::uint8_t>();

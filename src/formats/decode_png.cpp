@@ -16,8 +16,8 @@ namespace etude::inline v0::detail {
 
 namespace {
 
-/// The header, with transformations to 8 bits and 1 or 3 channels, and then the rows. libpng's simplified
-/// interface would apply the file's gamma.
+/// Reads the header, asks for 8 bits and 1 or 3 channels, and then reads the rows. libpng's simplified
+/// interface isn't used because it would apply the file's gamma.
 class PngReader {
  public:
   explicit PngReader(std::span<const std::byte> file) : left_(file) {
@@ -35,7 +35,7 @@ class PngReader {
     guarded([this] {
       ::png_set_read_fn(png_, this, on_read);
       ::png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);
-      // Texts and profiles, which may be compressed.
+      // Skips texts and profiles, which may be compressed.
       ::png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
       ::png_read_info(png_, info_);
       ::png_set_palette_to_rgb(png_);
@@ -51,7 +51,7 @@ class PngReader {
   std::int64_t channels() const {
     return ::png_get_color_type(png_, info_) & PNG_COLOR_MASK_COLOR ? 3 : 1;  // a palette has the colour bit
   }
-  /// Of a pixel, before its compression.
+  /// The size of a pixel before compression.
   int bits() const { return ::png_get_bit_depth(png_, info_) * ::png_get_channels(png_, info_); }
 
   void read_rows(std::vector<png_bytep>& rows, std::size_t row_bytes) {
@@ -96,7 +96,7 @@ class PngReader {
 at::Tensor decode_png(std::span<const std::byte> file) {
   PngReader reader(file);
   reader.read_header();
-  constexpr double most_of_deflate = 1032;  // bytes out of one
+  constexpr double most_of_deflate = 1032;  // bytes from one byte
   auto pixels = pixels_for(reader.height(), reader.width(), reader.channels(), file.size(),
                            most_of_deflate * 8 / reader.bits());
   const auto row_bytes = static_cast<std::size_t>(pixels.stride(0));

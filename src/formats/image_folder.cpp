@@ -35,7 +35,7 @@ namespace fs = std::filesystem;
 
 struct ImageFolder::Listing {
   struct File {
-    std::string name;  // below the root
+    std::string name;  // relative to the root
     std::int64_t label = 0;
   };
 
@@ -49,7 +49,7 @@ namespace detail {
 namespace {
 
 constexpr auto image_endings = std::to_array<std::string_view>({".png", ".jpg", ".jpeg"});
-/// torchvision's ImageFolder reads these too, so their files would be missed.
+/// torchvision's ImageFolder reads these too, so users would miss such files.
 constexpr auto other_image_endings =
     std::to_array<std::string_view>({".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"});
 
@@ -58,7 +58,7 @@ bool ends_with_any(std::string_view name, std::span<const std::string_view> endi
 }
 
 struct FoundFile {
-  std::string folder, name;  // the folder below that of the class
+  std::string folder, name;  // the folder, relative to that of the class
   auto operator<=>(const FoundFile&) const = default;
 };
 
@@ -112,12 +112,12 @@ void check_image_options(const ImageFolderOptions& options) {
     throw ArgumentError(fmt::format("classes has '{}' twice", *twice));
 }
 
-/// A part of an image, in its pixels.
+/// A rectangle of an image, in pixels.
 struct ImagePart {
   std::int64_t top = 0, left = 0, height = 0, width = 0;
 };
 
-/// Rounded as Python does: half to even.
+/// Rounds as Python does: half to even.
 std::int64_t rounded(double number) { return static_cast<std::int64_t>(std::nearbyint(number)); }
 
 double draw_uniform(double low, double high, at::Generator& generator) {
@@ -139,7 +139,7 @@ ImagePart random_part(std::int64_t height, std::int64_t width, at::Generator& ge
     const auto left = at::randint(0, width - w + 1, {1}, generator, at::kLong).item<std::int64_t>();
     return {top, left, h, w};
   }
-  // The largest part in the centre whose ratio is allowed.
+  // No attempt fitted: take the largest centre crop whose aspect ratio is allowed.
   const double ratio = static_cast<double>(width) / static_cast<double>(height);
   auto h = height, w = width;
   if (ratio < least_ratio) h = rounded(static_cast<double>(width) / least_ratio);
@@ -147,7 +147,7 @@ ImagePart random_part(std::int64_t height, std::int64_t width, at::Generator& ge
   return {(height - h) / 2, (width - w) / 2, h, w};
 }
 
-/// A part of uint8 pixels [H, W, C] as float32 [C, height, width], still between 0 and 255.
+/// Crops and resizes uint8 pixels [H, W, C] to float32 [C, height, width], still between 0 and 255.
 at::Tensor resized(const at::Tensor& pixels, const ImagePart& part, std::int64_t height, std::int64_t width) {
   const auto cut = pixels.narrow(0, part.top, part.height).narrow(1, part.left, part.width);
   auto image = at::empty({1, pixels.size(2), part.height, part.width}).copy_(cut.permute({2, 0, 1}));
@@ -156,7 +156,7 @@ at::Tensor resized(const at::Tensor& pixels, const ImagePart& part, std::int64_t
   return image[0];
 }
 
-/// Resized so that it just covers height x width, and the centre of that.
+/// Resizes the image so that it just covers height x width, and crops the centre.
 at::Tensor covering(const at::Tensor& pixels, std::int64_t height, std::int64_t width) {
   const auto h = pixels.size(0), w = pixels.size(1);
   const bool is_high = h * width >= w * height;

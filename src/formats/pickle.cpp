@@ -272,7 +272,7 @@ bool Unpickler::step() {
       push(PersistentId{{pop()}});
       break;
     case build:
-      // The attributes of an OrderedDict: a state_dict keeps its modules' versions there.
+      // These are the attributes of an OrderedDict: a state_dict keeps its modules' versions there.
       pop();
       if (!document_.get<Dict>(top()))
         throw fault("attributes are set on something that isn't an OrderedDict");

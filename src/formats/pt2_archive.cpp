@@ -52,7 +52,7 @@ Pt2Archive::Pt2Archive(ZipArchive zip) : zip_(std::move(zip)) {
 
 bool Pt2Archive::may_lie_beside_weights(std::string_view file) {
   constexpr std::array own{"trainer_state", "training_", "optimizer", "scheduler", "best_model", "etude_"};
-  constexpr std::size_t longest = 255;  // on every file system
+  constexpr std::size_t longest = 255;  // allowed on every file system
   return detail::fault_of_entry_name(file).empty() && file.find('/') == file.npos && is_utf8(file) &&
          file.size() <= longest && !file.ends_with(".safetensors") && !file.ends_with("_results.json") &&
          !file.starts_with("model.safetensors") &&

@@ -162,7 +162,7 @@ TorchTensorRecord TorchStateDictReader::tensor(Id id, const std::string& name) {
     if (made_by == "torch._utils._rebuild_tensor_v2") return record(name, items, bad, false);
     if (made_by == "torch._utils._rebuild_tensor_v3") return record(name, items, bad, true);
     if (made_by == "torch._tensor._rebuild_from_type_v2") {
-      // Items: the function, the class, the arguments, the attributes.
+      // The items are the function, the class, the arguments and the attributes.
       const auto* type = items.size() == 4 ? get<pickle::Global>(items[1]) : nullptr;
       const auto* inner = items.size() == 4 ? get<pickle::Tuple>(items[2]) : nullptr;
       if (!type || !inner || !get<pickle::Global>(items[0]) ||

@@ -54,7 +54,7 @@ TEST_CASE("integers are exact") {
 }
 
 TEST_CASE("a float32 is the nearest to the text, without rounding to a double first") {
-  // Halfway between two float32 but for its last digits, which a double loses.
+  // Just below the middle of two float32 values, but a double loses the digits that say so.
   const auto value = table("x\n1.00000017881393432617187499\n").column("x").item<float>();
   CHECK(value == 1.00000011920928955078125f);
 }
@@ -117,13 +117,13 @@ TEST_CASE("numbers are read as pandas reads them, but for words, gaps and those 
                               {"0x10", refused},
                               {"1 2", refused},
                               {"1f", refused},
-                              // On purpose: NumPy's words; pandas takes these two for texts.
+                              // Differs on purpose: NumPy reads these two as NaN, pandas as text.
                               {"NAN", refused, NAN},
                               {"+nan", refused, NAN},
-                              // On purpose: a missing number has to be asked for, and a word is none.
+                              // Differs on purpose: missing numbers must be asked for, and a word isn't one.
                               {"", NAN, refused},
                               {"True", 1, refused},
-                              // On purpose: a number too large is a mistake, not an infinity.
+                              // Differs on purpose: a number that is too large is a mistake, not an infinity.
                               {"1e400", inf, refused},
                               {"-1e400", -inf, refused}};
   check_rows(both, torch::kDouble);
@@ -165,7 +165,7 @@ TEST_CASE("whole numbers are read as pandas reads them, but never rounded") {
               {"", refused},
               {"1_000", refused},
               {"4.9e-324", refused},
-              // On purpose.
+              // Differs on purpose.
               {"1e-400", 0, refused},
               {"True", 1, refused}},
              torch::kLong);

@@ -24,12 +24,13 @@ std::string bytes_of(std::string_view hex) {
   return bytes;
 }
 
-/// An image of 5 x 3 pixels, and those that Pillow 13 reads: convert("RGB") and convert("L"), row by row.
+/// A file with an image of 5 x 3 pixels, and the pixels that Pillow 13 reads from it with convert("RGB") and
+/// convert("L"), row by row.
 struct Sample {
   const char *title, *file, *rgb, *grey;
 };
 
-// Pillow wrote them, but for those of 16 bits, with a gamma or interlaced, which it can't write.
+// Written by Pillow, except those with 16 bits, a gamma or interlacing, which it can't write.
 const Sample samples[] = {
     {"RGB PNG",
      "89504e470d0a1a0a0000000d4948445200000005000000030802000000d45452af0000003b49444154789c01"
@@ -178,7 +179,7 @@ TEST_CASE("a file cut off anywhere is refused, and never read beyond its end") {
     const auto file = bytes_of(sample.file);
     for (std::size_t size = 0; size < file.size(); ++size) {
       CAPTURE(size);
-      // In memory of its own, so that a sanitizer notices.
+      // A copy of exactly this size, so that a sanitizer notices reads past its end.
       const std::vector<char> part(file.begin(), file.begin() + static_cast<std::ptrdiff_t>(size));
       CHECK(fault_of({part.data(), part.size()}) != "nothing was thrown");
     }

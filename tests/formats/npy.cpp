@@ -18,7 +18,7 @@ namespace formats_npy_test {
 using etude::DataError;
 using toy::contains;
 
-// A float32 array [2, 3] of 1, 2, 4, 8, 16, 32; `padding` more spaces move its items.
+// A float32 array [2, 3] of 1, 2, 4, 8, 16, 32; `padding` adds spaces to the header, which move its items.
 std::string file_of_six(std::size_t padding = 0) {
   const auto header =
       "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }" + std::string(58 + padding, ' ') + "\n";

@@ -15,7 +15,7 @@ using Shape = std::vector<std::int64_t>;
 
 std::string magic(char major) { return std::string("\x93NUMPY") + major + '\0'; }
 
-// A file of format 1 with this header and so many bytes of items.
+// A file of format 1 with this header and `bytes` bytes of items.
 std::string file(const std::string& header, std::size_t bytes = 0) {
   return magic(1) + static_cast<char>(header.size() & 255) + static_cast<char>(header.size() >> 8) + header +
          std::string(bytes, '\0');

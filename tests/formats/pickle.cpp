@@ -73,7 +73,7 @@ std::string text_of(const std::string& bytes) {
   return text_of(document, document.root);
 }
 
-// `levels` lists within one another.
+// `levels` nested lists.
 std::string nested(unsigned levels) {
   return pickled::file(std::string(levels, ']') + std::string(levels - 1, 'a'));
 }
@@ -193,7 +193,7 @@ TEST_CASE("only protocols 2 to 5 are read") {
 TEST_CASE("opcodes with the wrong operands are refused") {
   CHECK(contains(fault_of(pickled::file("")), "a value is missing"));
   CHECK(contains(fault_of(pickled::file("N\x86")), "a value is missing"));
-  CHECK(contains(fault_of(pickled::file("]N(a")), "a value is missing"));  // not from below a mark
+  CHECK(contains(fault_of(pickled::file("]N(a")), "a value is missing"));  // values below a mark don't count
   CHECK(contains(fault_of(pickled::file("Nt")), "a mark is missing"));
   CHECK(contains(fault_of(pickled::file("NNa")), "isn't a list"));
   CHECK(contains(fault_of(pickled::file("}Na")), "isn't a list"));
@@ -233,12 +233,12 @@ TEST_CASE("nesting is bounded, shared values included") {
 }
 
 TEST_CASE("a value that doubles at each level is read in linear time") {
-  // Ninety levels, each a list of the previous one twice: 2^90 values if they were copied.
+  // Ninety levels, each a list that holds the previous one twice: copying would make 2^90 values.
   std::string bytes = "]q\0"s;
   for (char level = 0; level < 90; ++level) {
     bytes += "](h"s + level + "h"s + level + "eq"s + static_cast<char>(level + 1);
   }
-  // The lower levels are left on the stack, so they go into a list of their own.
+  // The lower levels are still on the stack, so a tuple collects them.
   CHECK_NOTHROW(read(pickled::file("(" + bytes + "t")));
 }
 

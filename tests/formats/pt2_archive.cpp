@@ -179,11 +179,11 @@ TEST_CASE("what is pickled isn't read") {
   CHECK(contains(fault_of_tensor({.name = "w", .pickled = "true"}),
                  "tensor 'w': it is pickled, which isn't read"));
   CHECK(contains(fault_of_tensor({.name = "w", .pickled = "null"}), "tensor 'w': it is pickled"));
-  // As torch 2.8 wrote them; these bytes are no pickle.
+  // As torch 2.8 wrote tensors; these bytes aren't a pickle.
   auto entries = file({});
   entries[4] = {"m/data/weights/model.pt", "not an archive"};
   CHECK(contains(fault_of(entries), "data/weights/model.pt: it isn't a whole zip archive"));
-  // Sample inputs are left alone, whatever they are.
+  // Sample inputs aren't read, whatever they contain.
   CHECK(fault_of(with(file({{.name = "w"}}), {"m/data/sample_inputs/model.pt", "\x80\x02."})) ==
         "nothing was thrown");
 }
@@ -218,7 +218,7 @@ TEST_CASE("archives of other kinds are refused") {
 
 TEST_CASE("compressed entries are refused, since they may be larger than the file") {
   const auto deflated = [](const std::string& name) {
-    // Five bytes of deflate: a stored block of nothing; the sizes differ.
+    // Five bytes of deflate: an empty stored block. The sizes differ.
     return ZipEntry{.name = name,
                     .data = std::string("\1\0\0\xff\xff", 5),
                     .size = 0,

@@ -162,7 +162,7 @@ TEST_CASE(
   for (const auto& row : {Row{"null", true}, Row{"{}", true}, Row{R"({"a":"b"})", true},
                           Row{R"({"a":null})", false}, Row{R"({"a":1})", false}, Row{R"({"a":{}})", false},
                           Row{"[]", false}, Row{"\"x\"", false}, Row{"1", false}, Row{"true", false},
-                          // On purpose: one of the two would be lost.
+                          // Differs on purpose: one of the two would be lost.
                           Row{R"({"a":"b","a":"c"})", true, false}}) {
     CAPTURE(std::string(row.metadata));
     for (const auto* form :

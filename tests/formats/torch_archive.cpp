@@ -166,7 +166,7 @@ TEST_CASE("compressed entries are read, and zip bombs are refused") {
   const toy::Folder folder;
   CHECK(fault_of(deflated(folder / "a", saved())) == "nothing was thrown");
 
-  // 100 MB of zeros in 100 kB, whether a tensor views all of them or one.
+  // 100 MB of zeros in 100 kB, whether a tensor views all of them or a single one.
   for (const std::int64_t seen : {25'000'000, 1}) {
     auto bomb = saved(
         pickled::dict({{"w", pickled::tensor({.count = 25'000'000, .sizes = {seen}, .strides = {1}})}}));

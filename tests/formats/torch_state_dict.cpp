@@ -242,7 +242,7 @@ TEST_CASE("tensors that aren't dense are refused by name") {
 }
 
 TEST_CASE("a small file can't expand much by repetition") {
-  // Thirty levels, each a dict with the previous one twice: 2^30 tensors.
+  // Thirty levels, each a dict that holds the previous one twice: 2^30 tensors.
   std::string value = pickled::dict({{"w", pickled::tensor()}}) + "q\0"s;
   for (char level = 1; level <= 30; ++level) {
     value = "}(" + pickled::text("a") + value + pickled::text("b") + "h"s + static_cast<char>(level - 1) +

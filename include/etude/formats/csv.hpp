@@ -35,19 +35,19 @@ namespace etude::inline v0 {
 struct CsvOptions {
   char delimiter = ',';
   char quote = '"';
-  /// Whether the first row holds the column names; otherwise they are "0", "1", ...
+  /// True if the first row holds the column names; otherwise they are "0", "1", ...
   bool header = true;
-  /// The number that replaces a missing one (such as NaN); if unset, missing numbers are errors.
+  /// The number, such as NaN, that replaces a missing one; if unset, a missing number is an error.
   std::optional<double> missing = {};
-  /// The fields that count as missing: those that are empty, and perhaps "NA".
+  /// Fields with one of these texts count as missing: by default empty ones; add "NA" if the file uses it.
   std::vector<std::string> missing_texts = {""};
 };
 
 /// A CSV file in memory, with columns accessed by name, as numbers or text. Parsing is strict: every row has
 /// as many fields as the first, and quotes follow RFC 4180; spaces around unquoted fields and empty lines are
-/// ignored. Numbers are read as pandas reads them, but for true and false, numbers too large for their dtype
-/// (pandas has infinities), and whole numbers that a double rounds. Throws DataError with the file, the line
-/// (for a row of several lines, its last), the column and the text.
+/// ignored. Numbers are read as pandas reads them, except true and false, numbers too large for their dtype
+/// (infinite in pandas), and whole numbers that a double would round. Throws DataError with the file, the
+/// line (for a row of several lines, its last), the column and the text.
 class CsvTable {
  public:
   explicit CsvTable(const std::filesystem::path& path, CsvOptions options = {})
@@ -69,15 +69,15 @@ class CsvTable {
   /// A column's text as in the file, without quotes.
   std::vector<std::string> text(std::string_view name) const;
 
-  /// The different texts of a column in ascending order of their bytes, without the missing ones.
+  /// The distinct texts of a column, sorted by their bytes, without the missing ones.
   std::vector<std::string> categories(std::string_view name) const;
 
-  /// A column's texts as places in `categories` (which may be those of another table): int64 [rows], -1 for a
-  /// missing one. Throws DataError for a text that isn't among them.
+  /// A column's texts as indices into `categories` (which may come from another table): int64 [rows], -1 for
+  /// a missing one. Throws DataError for a text that isn't among them.
   torch::Tensor codes(std::string_view name, const std::vector<std::string>& categories) const;
 
  private:
-  // Feeds libcsv line by line, so that the current line is known.
+  // Feeds libcsv one line at a time, so that errors can name the line.
   class Reader {
    public:
     explicit Reader(CsvTable& table);

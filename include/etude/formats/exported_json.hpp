@@ -11,13 +11,13 @@
 
 #include "etude/base/error.hpp"
 
-/// Access to the JSON of a `.pt2` file, which torch/_export/serde/schema.py describes. Nothing in it is
-/// believed: these throw CheckpointError that begins with `where` if the JSON is of another kind.
+/// Access to the JSON of a `.pt2` file, which torch/_export/serde/schema.py describes. The JSON isn't
+/// trusted: these functions throw CheckpointError that begins with `where` if it is of another kind.
 namespace etude::inline v0::detail {
 
 using ExportedJson = nlohmann::ordered_json;
 
-/// The only member of a JSON object, which says by its name how to read its value.
+/// A JSON object with a single member, whose name says how to read its value.
 struct ExportedUnion {
   std::string_view kind;
   const ExportedJson& value;

@@ -5,7 +5,7 @@
 
 namespace etude::inline v0 {
 
-/// A dtype of a file format that a tensor can have.
+/// A dtype of a file format, with the tensor dtype that it corresponds to.
 struct FileDtype {
   /// The format's name for it: "F32" in safetensors, "f4" in NumPy (the letter of its kind and the item
   /// size).

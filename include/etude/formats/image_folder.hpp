@@ -20,7 +20,7 @@
 /// Needs the libraries of image.hpp and the CMake target etude::images. Not included by etude.hpp.
 namespace etude::inline v0 {
 
-/// What an ImageFolder makes of its files.
+/// How an ImageFolder turns its files into tensors.
 struct ImageFolderOptions {
   ETUDE_STRUCT(
       ImageFolderOptions, (std::int64_t, height, "height of an example in pixels" | between(1, 65535), 224),
@@ -36,24 +36,25 @@ struct ImageFolderOptions {
        "the classes in the order of their labels; if empty, the folders in alphabetical order"));
 };
 
-/// The PNG and JPEG files of a folder with a folder for each class, as torchvision's ImageFolder: the classes
-/// in alphabetical order, and within a class the files in all its folders, by folder and name. Files whose
-/// names don't end in .png, .jpg or .jpeg, in small or capital letters, are ignored.
+/// The PNG and JPEG files of a folder that has a subfolder for each class, like torchvision's ImageFolder.
+/// Classes are in alphabetical order; within a class, files are found recursively and sorted by folder, then
+/// by name. Files whose names don't end in .png, .jpg or .jpeg, in lower or upper case, are ignored.
 ///
 /// An image is resized so that it just covers height x width, and its centre is cut out: torchvision's Resize
 /// and CenterCrop. With `random_resized_crop`, torchvision's RandomResizedCrop cuts and resizes instead, and
-/// with `random_flip`, RandomHorizontalFlip follows; a generator with the same seed gives the same parts as
-/// there. Interpolation is bilinear, with antialiasing.
+/// with `random_flip`, RandomHorizontalFlip follows; a generator with the same seed gives the same crops as
+/// in torchvision. Interpolation is bilinear, with antialiasing.
 class ImageFolder {
  public:
   /// Lists the files without opening them. Throws ArgumentError for options out of range; DataError for a
-  /// folder that can't be read, has no folders, or has one without images or one that isn't among `classes`.
+  /// folder that can't be read or has no subfolders, and for a subfolder without images or not among
+  /// `classes`.
   explicit ImageFolder(const std::filesystem::path& root, ImageFolderOptions options = {});
 
   std::size_t size() const;
 
-  /// The image float32 [channels, height, width] and its class. May be called by several threads. Throws
-  /// DataError for an index out of range, and with the path of a file that can't be decoded.
+  /// The image float32 [channels, height, width] and its class. Several threads may call it at once. Throws
+  /// DataError for an index out of range, and for a file that can't be decoded, with its path.
   std::pair<at::Tensor, std::int64_t> get(std::size_t index, at::Generator& generator) const;
 
   /// The names of the classes, in the order of their labels.
@@ -62,7 +63,7 @@ class ImageFolder {
   /// The path of an example. Throws DataError for an index out of range.
   std::filesystem::path file(std::size_t index) const;
 
-  /// A checksum of the classes, the names of all files and the sizes of a few. Decodes none.
+  /// A checksum of the classes, the names of all files and the sizes of a few. Decodes no file.
   std::string fingerprint() const;
 
  private:

@@ -22,8 +22,8 @@ namespace etude::inline v0::detail {
 /// The dtype with LibTorch's name ("Float"), if this LibTorch has it.
 std::optional<torch::ScalarType> scalar_type_named(std::string_view name);
 
-/// A tensor over `bytes` of a mapped file, which it keeps alive; a copy if they aren't aligned for that type.
-/// The caller has checked that dtype and shape need exactly these bytes.
+/// A tensor over `bytes` of a mapped file, which it keeps alive; a copy if the bytes aren't aligned for its
+/// dtype. The caller has checked that dtype and shape need exactly these bytes.
 torch::Tensor mapped_tensor(const std::shared_ptr<MappedFile>& file, std::span<std::byte> bytes,
                             const std::vector<std::int64_t>& shape, torch::ScalarType dtype);
 

@@ -58,7 +58,7 @@ class NpyHeaderText {
  public:
   explicit NpyHeaderText(std::string_view text) : text_(text) {}
 
-  /// The dtype and the shape, and the number of bytes they need.
+  /// The header, and the number of bytes that its dtype and shape need.
   std::pair<NpyHeader, std::uint64_t> read();
 
  private:

@@ -77,7 +77,7 @@ class Unpickler {
   Document read();
 
  private:
-  // A value takes about forty times the memory of the byte that makes it.
+  // Limits memory: a value takes about forty times the memory of the byte that makes it.
   static constexpr std::size_t max_size = std::size_t{1} << 26;
   static constexpr Id none_id = 0, true_id = 1, false_id = 2, empty_tuple_id = 3;
 
@@ -143,9 +143,9 @@ class Unpickler {
 
 /// Parses a pickle of protocol 2 to 5, supporting the opcodes of plain values and tensors. Only the classes
 /// and functions in `globals` ("collections.OrderedDict") are accepted, and they remain names. Time and
-/// memory are proportional to the number of bytes, whatever they contain. Throws CheckpointError that begins
-/// with `source` for anything else, for values that contain themselves, and for nesting deeper than
-/// `Document::max_depth`.
+/// memory are proportional to the number of bytes, whatever they contain. For anything else, for values that
+/// contain themselves, and for nesting deeper than `Document::max_depth`, throws CheckpointError that begins
+/// with `source`.
 inline Document unpickle(std::string_view bytes, std::span<const std::string_view> globals,
                          std::string_view source) {
   return detail::Unpickler(bytes, globals, source).read();

@@ -9,7 +9,7 @@
 
 #include "etude/base/error.hpp"
 
-/// Python's pickles as data. Nothing is executed: a call in a pickle becomes a `Call` that names its
+/// Reads Python's pickles as data. Nothing is executed: a call in a pickle becomes a `Call` that names its
 /// function.
 namespace etude::inline v0::pickle {
 
@@ -42,7 +42,7 @@ struct Dict {
 struct Global {
   std::string_view name;
 };
-/// The call of a function; the second member is the tuple of its arguments.
+/// A call of a function; the second member is the tuple of its arguments.
 struct Call {
   std::array<Id, 2> function_and_arguments;
 };
@@ -74,8 +74,8 @@ struct Document {
 /// The values directly inside a value: items, keys and values, function and arguments.
 std::span<const Id> children(const Value& value);
 
-/// Throws CheckpointError that begins with `source` if a value under the root contains itself, or if values
-/// are nested deeper than `Document::max_depth`. Takes linear time: each value is visited once.
+/// Throws CheckpointError that begins with `source` if a value reachable from the root contains itself, or if
+/// values are nested deeper than `Document::max_depth`. Takes linear time: each value is visited once.
 void check_nesting(const Document& document, std::string_view source);
 
 }  // namespace etude::inline v0::pickle

@@ -29,9 +29,9 @@
 
 namespace etude::inline v0 {
 
-/// A file that Python's torch.export.save wrote (`.pt2`, of torch 2.8 and later): graphs as JSON, the bytes
-/// of tensors, and text files. Nothing in it is executed: sample inputs, which are pickles, aren't read.
-/// Everything throws CheckpointError that begins with the name of the file.
+/// A file written by Python's torch.export.save (`.pt2`, torch 2.8 and later): graphs as JSON, the bytes of
+/// tensors, and text files. Nothing in it is executed: the sample inputs, which are pickles, aren't read. All
+/// functions throw CheckpointError that begins with the name of the file.
 class Pt2Archive {
  public:
   using NamedTensors = std::map<std::string, torch::Tensor>;
@@ -43,38 +43,39 @@ class Pt2Archive {
 
   const std::string& name() const { return zip_.name(); }
 
-  /// The printable names of its graphs: "model" where a single one was saved.
+  /// The printable names of its graphs: "model" if a single one was saved.
   std::vector<std::string> models() const;
 
   /// The JSON of a graph.
   std::string graph(const std::string& model) const { return text(fmt::format("models/{}.json", model)); }
 
-  /// The tensors of a graph's parameters and buffers, in CPU memory. Names of one tensor share it.
+  /// A graph's parameters and buffers, in CPU memory. Several names of one tensor share its memory.
   NamedTensors weights(const std::string& model) const { return tensors("weights", model); }
-  /// Its constants, and the buffers that aren't part of a state dict.
+  /// A graph's constants, and the buffers that aren't part of its state dict.
   NamedTensors constants(const std::string& model) const { return tensors("constants", model); }
 
-  /// Writes a copy in which tensors have other values: `value(kind, model, name)` of kind "weights" or
-  /// "constants", or null to keep one. They take the dtypes of this file. Throws CheckpointError for a file
-  /// of torch 2.8, whose tensors are pickled, and if the copy can't be written.
+  /// Writes a copy of the file with new tensor values: `value(kind, model, name)` returns one, or null to
+  /// keep the old value; `kind` is "weights" or "constants". Values are converted to the dtypes of this file.
+  /// Throws CheckpointError for a file written by torch 2.8, whose tensors are pickled, and if the copy can't
+  /// be written.
   void save(const std::filesystem::path& path,
             const std::function<const torch::Tensor*(const std::string& kind, const std::string& model,
                                                      const std::string& name)>& value) const;
 
-  /// The text files that were saved beside the graph (`extra_files` of torch.export.save), by name.
+  /// The text files that were saved with the graph (`extra_files` of torch.export.save), by name.
   std::map<std::string, std::string> extra_files() const;
 
  private:
   explicit Pt2Archive(ZipArchive zip);
 
-  /// Extra files are written into folders of models and checkpoints.
+  /// Extra files get written into the folders of models and checkpoints, so their names must be safe there.
   static bool may_lie_beside_weights(std::string_view file);
 
   CheckpointError fault(std::string_view entry, std::string_view what) const {
     return CheckpointError(fmt::format("{}: {}: {}", name(), detail::in_quotes(std::string(entry)), what));
   }
 
-  /// torch doesn't compress, so that an entry is no larger than the file.
+  /// Refuses a compressed entry, which torch never writes, so that no entry is larger than the file.
   std::string read_stored(std::string_view name, const ZipArchive::Entry& entry) const;
 
   const ZipArchive::Entry& entry_of(const std::string& record) const;
@@ -86,10 +87,10 @@ class Pt2Archive {
     return tensors(kind, model, storages);
   }
 
-  /// The bytes of tensors, by record.
+  /// The storages read so far, by record name.
   using Storages = std::map<std::string, torch::Tensor>;
 
-  /// Adds to `storages`, or takes from there.
+  /// Takes storages that were read before from `storages`, and adds the others.
   NamedTensors tensors(const std::string& kind, const std::string& model, Storages& storages) const;
 
   static std::string config_of(const std::string& kind, const std::string& model) {
@@ -102,13 +103,14 @@ class Pt2Archive {
 
   static std::vector<std::int64_t> integers(const detail::ExportedJson& list, const std::string& what);
 
-  /// The last element must lie within the storage, and the number of elements must not overflow, though a
-  /// stride of 0 makes more of them than there are bytes.
+  /// The last element must lie within the storage, and the number of elements must not overflow: with a
+  /// stride of 0 it can exceed the number of bytes.
   static void check_extent(const std::vector<std::int64_t>& sizes, const std::vector<std::int64_t>& strides,
                            std::int64_t offset, std::size_t item_size, std::size_t bytes,
                            const std::string& what);
 
-  /// As torch 2.8 wrote them: by torch.save, from which tensors are read without executing anything.
+  /// Reads the tensors of a file from torch 2.8, which wrote them with torch.save, without executing
+  /// anything.
   NamedTensors pickled_tensors(const std::string& record) const;
 
   ZipArchive zip_;

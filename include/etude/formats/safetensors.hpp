@@ -29,7 +29,7 @@ struct SafeTensors {
 
 namespace detail {
 
-// By name, so that dtypes unknown to this LibTorch aren't found.
+// Looks dtypes up by name, so that those unknown to this LibTorch aren't found.
 inline std::optional<torch::ScalarType> scalar_type(const FileDtype& dtype) {
   return scalar_type_named(dtype.torch_name);
 }
@@ -39,8 +39,8 @@ const FileDtype* safetensors_dtype(const std::string& name, const torch::Tensor&
 torch::Tensor tensor_of(const SafeTensorsEntry& entry, const std::shared_ptr<MappedFile>& file,
                         std::span<std::byte> bytes);
 
-/// Writes the items of a tensor row by row. Tensors that aren't contiguous in CPU memory are copied piece by
-/// piece, which avoids a second tensor of full size.
+/// Writes the items of a tensor row by row. Tensors that aren't contiguous in CPU memory are copied in
+/// pieces, which avoids a second tensor of full size.
 void write_items(OutputFile& file, const torch::Tensor& tensor);
 
 }  // namespace detail
@@ -55,12 +55,12 @@ inline SafeTensors load_safetensors(const std::filesystem::path& path) {
 }
 
 /// Writes a file that `load_safetensors` and Python's package can read. A tensor with two names is written
-/// twice. Throws CheckpointError for duplicate and reserved names and for tensors that the format doesn't
-/// support, before writing anything; also if writing fails.
+/// twice. Throws CheckpointError before writing anything for duplicate and reserved names and for tensors
+/// that the format doesn't support, and if writing fails.
 void write_safetensors(OutputFile& file, const std::vector<std::pair<std::string, torch::Tensor>>& tensors,
                        const std::map<std::string, std::string>& metadata = {});
 
-/// Writes a safetensors file atomically: a crash leaves the old file. Throws as `write_safetensors`.
+/// Writes a safetensors file atomically: a crash leaves the old file. Throws as `write_safetensors` does.
 void save_safetensors(const std::filesystem::path& path,
                       const std::vector<std::pair<std::string, torch::Tensor>>& tensors,
                       const std::map<std::string, std::string>& metadata = {},

@@ -52,7 +52,7 @@ struct SafeTensorsEntry {
   std::string name;
   const FileDtype* dtype = nullptr;
   std::vector<std::int64_t> shape;
-  /// The range of its bytes, counted from the end of the header.
+  /// The range of the tensor's bytes, counted from the end of the header.
   std::uint64_t begin = 0, end = 0;
 };
 
@@ -64,7 +64,7 @@ struct SafeTensorsHeader {
   std::uint64_t data_begin = 0;
 };
 
-/// The header size limit of all programs that read or write the format.
+/// The header size limit of the reference implementation.
 inline constexpr std::uint64_t max_safetensors_header = 100'000'000;
 
 namespace detail {
@@ -103,7 +103,7 @@ class SafeTensorsHeaderReader final : public nlohmann::ordered_json::json_sax_t 
   bool number_float(double, const std::string&) override { return skip(); }
   bool null() override {
     return (place_ == Place::header && in_metadata_) || skip();
-  }  // as if it were missing
+  }  // ignored, as if it were missing
   bool boolean(bool) override { return skip(); }
   bool binary(nlohmann::json::binary_t&) override { return skip(); }
 
@@ -158,7 +158,8 @@ std::string safetensors_header_bytes(std::span<const SafeTensorsEntry> tensors,
 
 namespace detail {
 
-/// Whether every byte is 0 or 1, as required of BOOL: other values are undefined behavior in C++.
+/// True if every byte is 0 or 1, as BOOL requires: reading another value as a bool is undefined behavior in
+/// C++.
 bool are_bools(std::span<const std::byte> bytes);
 
 }  // namespace detail

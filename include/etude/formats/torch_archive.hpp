@@ -25,7 +25,7 @@ namespace etude::inline v0 {
 /// A file from `torch.save`: a zip archive with a pickle and the bytes of each storage.
 class TorchArchive {
  public:
-  /// Throws CheckpointError for any other file, with its kind if known.
+  /// Throws CheckpointError for any other kind of file, and names the kind if it is known.
   explicit TorchArchive(const std::filesystem::path& path) : TorchArchive(opened(path)) {}
 
   /// Reads from memory that must outlive it; `name` is for messages.
@@ -33,12 +33,12 @@ class TorchArchive {
 
   const std::string& name() const { return zip_.name(); }
 
-  /// The tensors and their names as `read_torch_state_dict` returns them. All their storages exist with the
-  /// stated sizes, and their total is in proportion to the size of the file.
+  /// The tensors and their names as `read_torch_state_dict` returns them. Their storages have been checked:
+  /// they exist, have the stated sizes, and their total is in proportion to the size of the file.
   TorchStateDict state_dict(std::string_view key = {}) const;
 
-  /// The same for all its dicts, with names from the root: "model.weight", "optimizer.state.0.exp_avg". Those
-  /// of an empty dict are none.
+  /// The same for all dicts in the file, with names from the root: "model.weight",
+  /// "optimizer.state.0.exp_avg". An empty dict has no tensors.
   TorchStateDict all_tensors() const;
 
   /// The size in bytes of a tensor's storage.
@@ -53,7 +53,8 @@ class TorchArchive {
   template <class Find>
   TorchStateDict read(Find&& find) const {
     const auto& entry = entry_of("data.pkl");
-    // A pickle is rarely compressed, and each of its bytes may become an object of many bytes.
+    // A pickle is rarely compressed, and each of its bytes may become an object of many bytes, so the limit
+    // is low.
     const auto most = std::min(max_pickle, (std::uint64_t{1} << 20) + 8 * entry.compressed_size);
     if (entry.size > most) {
       throw fault("its pickle of {} bytes is {} compressed", entry.size, entry.compressed_size);
@@ -75,7 +76,7 @@ class TorchArchive {
     return CheckpointError(fmt::format("{}: ", name()) + fmt::format(text, std::forward<Args>(args)...));
   }
 
-  // The maximum size of data decoded from this many bytes of the file.
+  // The largest size that is accepted for data decoded from this many bytes of the file.
   static std::uint64_t most_of(std::uint64_t bytes, std::uint64_t at_least) { return at_least + 64 * bytes; }
 
   static std::string storage_name(std::string_view key) { return fmt::format("data/{}", key); }

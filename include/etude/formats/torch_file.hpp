@@ -41,7 +41,7 @@ TorchFile load_described(const TorchArchive& archive, TorchStateDict state_dict)
 
 }  // namespace detail
 
-/// `load_torch_file` for an archive that is open.
+/// Like `load_torch_file`, for an archive that is already open.
 inline TorchFile load_torch_archive(const TorchArchive& archive, std::string_view key = {}) {
   return detail::load_described(archive, archive.state_dict(key));
 }
@@ -49,9 +49,9 @@ inline TorchFile load_torch_archive(const TorchArchive& archive, std::string_vie
 /// Loads the tensors of a file written by Python's `torch.save` (PyTorch 1.6 and later) into CPU memory.
 /// Nothing in it is executed, and everything is validated. Tensors that share memory in Python share it here;
 /// requires_grad isn't restored. Nested dicts, lists and tuples give dotted names. `key` selects a dict in
-/// the file ("state_dict", "ema.model"); without it, the top-level tensors are loaded, or else those of the
-/// only entry with tensors. Throws CheckpointError with the file and the problem; if several entries have
-/// tensors, it lists their keys.
+/// the file ("state_dict", "ema.model"); without it, the top-level tensors are loaded or, if there are none,
+/// those of the only entry with tensors. Throws CheckpointError with the file and the problem; if several
+/// entries have tensors, it lists their keys.
 inline TorchFile load_torch_file(const std::filesystem::path& path, std::string_view key = {}) {
   return load_torch_archive(TorchArchive(path), key);
 }

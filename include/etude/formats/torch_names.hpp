@@ -36,7 +36,7 @@ inline constexpr std::array torch_dtypes = std::to_array<TorchDtype>({
     {"torch.float8_e8m0fnu", "Float8_e8m0fnu", "", 1},
 });
 
-// Functions that build tensors; `unreadable` describes those that aren't supported.
+// Functions that rebuild tensors; `unreadable` describes the result of those that aren't supported.
 struct TorchRebuilder {
   std::string_view name, unreadable;
 };
@@ -54,7 +54,7 @@ inline constexpr std::array torch_rebuilders = std::to_array<TorchRebuilder>({
     {"torch._utils._rebuild_wrapper_subclass", "of a class of its own"},
 });
 
-// Other globals that `torch.load(weights_only=True)` accepts, so that a file may contain such values besides
+// Other globals that `torch.load(weights_only=True)` accepts, since a file may contain such values next to
 // tensors.
 inline constexpr std::array torch_plain_globals = std::to_array<std::string_view>({
     "collections.OrderedDict",

@@ -29,10 +29,10 @@ namespace etude::inline v0 {
 struct TorchTensorRecord {
   std::string name;
   std::string dtype;            ///< LibTorch's name: "Float"
-  std::string storage;          ///< the key of its storage; tensors that share memory share it
+  std::string storage;          ///< the key of its storage, which tensors that share memory have in common
   std::uint64_t item_size = 0;  ///< size of an element in bytes
   std::uint64_t storage_bytes = 0;
-  std::int64_t offset = 0;  ///< of the first element, in elements
+  std::int64_t offset = 0;  ///< position of the first element, in elements
   std::vector<std::int64_t> sizes, strides;
   bool conjugate = false, negative = false;  ///< lazy flags: the storage holds the conjugate or negated value
 
@@ -87,7 +87,7 @@ class TorchStateDictReader {
   }
   bool is_tensor(Id id) const;
 
-  // Values may be shared, so a few bytes can describe a great deal: limits the work done.
+  // Limits the work done: values may be shared, so a few bytes can describe a great deal.
   void spend(std::uint64_t amount);
 
   void mark_tensors();
@@ -108,7 +108,7 @@ class TorchStateDictReader {
 
   TorchTensorRecord tensor(Id id, const std::string& name);
 
-  // `typed`: the dtype is an argument, and the storage may be untyped.
+  // With `typed`, the dtype is an argument, and the storage may be untyped.
   template <class Fault>
   TorchTensorRecord record(const std::string& name, const std::vector<Id>& arguments, const Fault& bad,
                            bool typed) {
@@ -215,7 +215,7 @@ class TorchStateDictReader {
     const auto outside = [&] {
       return bad(fmt::format("its elements lie outside its storage of {} bytes", record.storage_bytes));
     };
-    // Empty dimensions count as 1, as LibTorch multiplies.
+    // Empty dimensions count as 1, as in LibTorch's computation of strides.
     std::uint64_t elements = 1;
     for (const auto size : record.sizes) {
       const auto factor = std::max<std::uint64_t>(static_cast<std::uint64_t>(size), 1);
@@ -251,9 +251,9 @@ class TorchStateDictReader {
 
 /// Finds the tensors in a file's pickle, `pickle_bytes` long. Nested dicts, lists and tuples give dotted
 /// names ("optimizer.state.0.exp_avg"). `key` selects the dict whose tensors are returned, with names
-/// relative to it; if it is empty, that is the root if it directly contains tensors, or else the only entry
-/// with tensors. Throws CheckpointError that begins with `source` for a key that doesn't exist, or is missing
-/// although several entries have tensors (both list the keys), for tensors that aren't dense, and for
+/// relative to it; if `key` is empty, that is the root if it directly contains tensors, otherwise the only
+/// entry with tensors. Throws CheckpointError that begins with `source` for a key that doesn't exist, for an
+/// empty key if several entries have tensors (both list the keys), for tensors that aren't dense, and for
 /// elements outside their storage.
 inline TorchStateDict read_torch_state_dict(const pickle::Document& document, std::size_t pickle_bytes,
                                             std::string_view key, std::string_view source) {

@@ -20,8 +20,8 @@
 
 namespace etude::inline v0 {
 
-/// A zip archive opened for reading. Entries are stored or deflated, and their checksums are verified.
-/// Everything throws CheckpointError that begins with the archive's name.
+/// A zip archive opened for reading. Entries are stored or deflated, and their checksums are verified. All
+/// functions throw CheckpointError that begins with the archive's name.
 class ZipArchive {
  public:
   struct Entry {
@@ -36,20 +36,19 @@ class ZipArchive {
   const std::string& name() const { return name_; }
   std::uint64_t file_size() const { return file_size_; }
 
-  /// By name. Names are unique and don't lead out of the archive.
+  /// The entries by name. Names are unique and don't lead out of the archive.
   const std::map<std::string, Entry, std::less<>>& entries() const { return entries_; }
 
-  /// Null if missing.
+  /// The entry of that name, or null.
   const Entry* find(std::string_view name) const;
 
-  /// Reads the `size` bytes of an entry of this archive.
+  /// Reads an entry of this archive to `to`, which must have room for `entry.size` bytes.
   void read(const Entry& entry, void* to) const;
 
   std::string read(const Entry& entry) const;
 
-  /// Writes its entries to a file, uncompressed and in their order; those of the names in `replaced` get
-  /// these bytes. The file replaces one of its name when it is whole. Throws CheckpointError if it can't be
-  /// written.
+  /// Writes the entries to a file, uncompressed and in their order; entries named in `replaced` get those
+  /// bytes instead. The file is written atomically. Throws CheckpointError if it can't be written.
   void save(const std::filesystem::path& path, const std::map<std::string, std::string_view>& replaced) const;
 
  private:
