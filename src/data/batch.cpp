@@ -78,7 +78,7 @@ void check_row_per_example(const Batch& batch, std::string_view reason) {
 
 namespace {
 
-/// The rows of the examples in [first, last) of `size`; the tensor divides.
+/// The rows of the examples [first, last) of `size`; the tensor is known to divide.
 torch::Tensor rows_of_examples(const torch::Tensor& tensor, const Division& division, std::int64_t size,
                                std::int64_t first, std::int64_t last) {
   if (std::holds_alternative<SharedByExamples>(division)) return tensor;

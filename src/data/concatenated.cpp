@@ -79,7 +79,7 @@ class Concatenated final : public DatasetSource {
   }
 
  private:
-  /// The examples of a batch that one source has.
+  /// The examples of a batch that come from one source.
   struct Part {
     std::size_t source = 0;
     std::vector<std::int64_t> places;   // in the batch
@@ -163,7 +163,7 @@ class Concatenated final : public DatasetSource {
   }
 
   std::vector<std::shared_ptr<DatasetSource>> sources_;
-  std::vector<std::int64_t> ends_ = {0};  // the first index after each source; before them, 0
+  std::vector<std::int64_t> ends_ = {0};  // 0, then the first index after each source
 };
 
 }  // namespace

@@ -127,9 +127,9 @@ void DataLoader::limit_batches(std::int64_t max_batches) {
   options_.max_batches = max_batches;
 }
 
-// The number of examples from the sampler, which may be less than the dataset has. Torch's random and
-// sequential samplers don't report it, so they are asked for all. Only the user knows whether any other
-// sampler ends.
+// The number of examples that the sampler gives, which may be less than the dataset has. Torch's random and
+// sequential samplers don't report theirs, so they are asked for all indices. Any other sampler might never
+// end.
 std::optional<std::int64_t> DataLoader::count_sampler_examples() const {
   auto* sampler = options_.sampler.get();
   if (const auto* sized = dynamic_cast<const SizedSampler*>(sampler)) return sized->size();
@@ -195,7 +195,7 @@ namespace detail {
 
 namespace {
 
-/// Makes the requests for this many batches of the examples `example_at(place)`, for places in [first, end).
+/// Makes the requests for `batches` batches of the examples `example_at(place)`, for places in [first, end).
 template <class ExampleAt>
 auto requests_in_order(ExampleAt example_at, std::int64_t batches, std::int64_t first, std::int64_t end,
                        std::int64_t batch_size, BatchPart part) {
@@ -246,7 +246,7 @@ DataLoader::Requests DataLoader::sampler_requests(std::int64_t epoch, std::int64
   if (const auto* stateful = dynamic_cast<StatefulSampler*>(sampler.get()))
     sampler_state_ = stateful->state();
   {
-    // torch's samplers use the global generator.
+    // Torch's samplers draw from the global generator.
     const std::lock_guard in_use(default_generators_mutex());
     const RandomStateGuard random(torch::kCPU);
     set_seed(detail::mix(detail::mix(options_.seed, 2), static_cast<std::uint64_t>(epoch)));

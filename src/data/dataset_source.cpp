@@ -57,7 +57,7 @@ void copy_rows(std::byte* to, const std::byte* from, std::span<const std::int64_
       for (std::size_t at = 0; at < bytes; at += piece)
         std::memcpy(to + i * bytes + at, from + static_cast<std::size_t>(indices[i]) * bytes + at, piece);
   };
-  // For a few bytes, memcpy with a size unknown at compile time costs more than the copy.
+  // For a few bytes, the call of memcpy with a size unknown at compile time costs more than the copying.
   if (bytes <= 512 && bytes % 16 == 0) return in_pieces(std::integral_constant<std::size_t, 16>());
   if (bytes <= 64 && bytes % 8 == 0) return in_pieces(std::integral_constant<std::size_t, 8>());
   if (bytes == 4) return in_pieces(std::integral_constant<std::size_t, 4>());
@@ -83,7 +83,7 @@ torch::Tensor rows_of(const torch::Tensor& tensor, std::span<const std::int64_t>
     const auto index = at::from_blob(const_cast<std::int64_t*>(indices.data()), {count}, at::kLong);
     return tensor.index_select(0, index.to(tensor.device()));
   }
-  // Does the same as index_select at a fraction of its cost for short rows.
+  // Equivalent to index_select, at a fraction of its cost for short rows.
   c10::SmallVector<std::int64_t, 6> sizes(tensor.sizes().begin(), tensor.sizes().end());
   sizes[0] = count;
   auto rows = at::empty(sizes, tensor.options());
@@ -111,7 +111,7 @@ std::string fingerprint_of(std::int64_t size, const std::function<Example(std::i
   };
   const auto count = std::min(size, most_examples);
   for (std::int64_t i = 0; i < count; ++i) {
-    const auto parts = std::max<std::int64_t>(count - 1, 1);  // including first and last, without overflow
+    const auto parts = std::max<std::int64_t>(count - 1, 1);  // includes first and last, without overflow
     const auto [inputs, labels] = example((size - 1) / parts * i + (size - 1) % parts * i / parts);
     for (const auto& tensor : inputs) add(tensor);
     for (const auto& tensor : labels) add(tensor);
@@ -121,8 +121,8 @@ std::string fingerprint_of(std::int64_t size, const std::function<Example(std::i
 
 namespace {
 
-/// Tensors whose first dimension is the number of examples. A batch is a gathered copy, so that a model that
-/// works in place doesn't change the dataset.
+/// Tensors whose first dimension is the number of examples. A batch is a copy, so that a model that works in
+/// place doesn't change the dataset.
 class TensorSource final : public DatasetSource {
  public:
   TensorSource(Tensors inputs, Tensors labels) : all_(make_batch(std::move(inputs), std::move(labels))) {

@@ -23,14 +23,15 @@
 
 namespace etude::inline v0::detail {
 
-/// The rows [first, last) of a batch; with a share of 0, they count for another process.
+/// The rows [first, last) of a batch, which are `share` of it. With a share of 0, another process counts
+/// them.
 struct Rows {
   std::int64_t first = 0;
   std::int64_t last = 0;
   double share = 1;
 };
 
-/// This process's rows of a batch of `size` for all.
+/// This process's rows of a global batch with `size` rows.
 inline Rows own_rows(const BatchPart& part, std::int64_t size) {
   if (part.world_size == 1 || size == 0) return {0, size, 1};
   const auto begin_of = [&](std::int64_t rank) {
@@ -45,16 +46,16 @@ inline Rows own_rows(const BatchPart& part, std::int64_t size) {
 
 struct BatchRequest {
   std::int64_t first = 0;                  // its first example in the epoch; seeds its random numbers
-  std::int64_t size = 0;                   // number of examples of all processes
-  Rows rows = {};                          // those of this process, for an indexed dataset
-  std::vector<std::int64_t> indices = {};  // likewise
+  std::int64_t size = 0;                   // number of examples, of all processes
+  Rows rows = {};                          // this process's rows, for an indexed dataset
+  std::vector<std::int64_t> indices = {};  // of this process's examples, for an indexed dataset
 };
 
-/// Facts about a batch that are known once a stream has read it.
+/// Facts about a batch that are known only once a stream has read it.
 struct StreamRead {
   std::int64_t size = 0;  // examples of all processes
   double share = 1;
-  std::optional<DatasetState> state = {};  // behind it, if asked for
+  std::optional<DatasetState> state = {};  // after the batch, if requested
 };
 
 /// The state of one epoch, shared by its loader and the stream that reads it.
@@ -116,7 +117,7 @@ struct Epoch {
     return batch;
   }
 
-  // Reads a stream up to an example and discards everything before.
+  // Reads a stream up to `first_example`, and discards the examples before it.
   void skip_to(std::int64_t first_example) {
     while (position < first_example) {
       interruption_point();
@@ -147,7 +148,7 @@ struct Epoch {
     return dataset.is_indexed() ? nullptr : std::make_shared<StreamRead>();
   }
 
-  // A batch that can't be fetched is skipped too. `read` is filled by `get`.
+  // Moves on even if the batch can't be fetched. `get` fills `read`.
   template <class Get>
   std::optional<Batch> counted(const BatchRequest& request, StreamRead* read, Get get) {
     position += request.size;

@@ -40,7 +40,7 @@ torch::Tensor mixable_labels(const torch::Tensor& labels, std::int64_t num_class
         fmt::format("labels are {}, num_classes is {}: must be int64 [N] with num_classes, or "
                     "floating numbers with 0",
                     describe(labels), num_classes));
-  // On a device the kernel checks this: reading the values would wait for it.
+  // On a device, the kernel checks this: reading the values here would wait for the device.
   if (labels.is_cpu() && labels.numel() > 0) {
     const auto least = labels.min().item<std::int64_t>(), most = labels.max().item<std::int64_t>();
     if (least < 0 || most >= num_classes)
@@ -85,7 +85,8 @@ Batch cut_mix(Batch batch, const MixingOptions& options, at::Generator& generato
   batch.labels[0] = detail::mixable_labels(batch.labels[0], options.num_classes);
   if (!detail::is_chosen(options.probability, generator)) return batch;
 
-  // As in torchvision: a box with that share of the area around a random point, clipped to the image.
+  // As in torchvision, the box has that share of the image's area, is centred at a random point, and is
+  // clipped to the image.
   const double half_side = 0.5 * std::sqrt(1 - detail::draw_share(options.alpha, generator));
   auto result = images.clone(), box = result, other = images.roll(1, 0);
   std::int64_t area = 1;

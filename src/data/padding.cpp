@@ -71,7 +71,7 @@ class Padding {
     return options_.names.empty() ? tensor.dim() > 0 : std::ranges::count(options_.names, name) > 0;
   }
 
-  // The example's part of its padded tensor.
+  // The part of a padded tensor that holds the example.
   torch::Tensor place(const torch::Tensor& padded, std::int64_t length) const {
     return padded.narrow(0, options_.side == PaddingSide::left ? padded.size(0) - length : 0, length);
   }
@@ -137,7 +137,7 @@ Batch PaddingCollator::operator()(std::vector<Example> examples) const {
     padding.pad("label", &Example::labels, label_value);
     if (!attention_mask.empty()) padding.add_mask(attention_mask);
   }
-  return default_data_collator(examples);  // throws a message about the difference
+  return default_data_collator(examples);  // throws DataError that describes the difference
 }
 
 }  // namespace etude::inline v0

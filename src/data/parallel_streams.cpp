@@ -53,7 +53,7 @@ class ParallelStreams final : public DatasetSource {
 
 }  // namespace
 
-/// The windows of the rows of `streams`, row by row.
+/// The windows of each row of `streams`, one row after another.
 struct TokenWindows {
   torch::Tensor streams;  // [streams, tokens]
   std::int64_t window;

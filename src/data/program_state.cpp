@@ -27,7 +27,7 @@ VariableWriter::Json VariableWriter::tensor(const torch::Tensor& tensor, const s
     throw DataError(fmt::format("program_state: {} is {}, which no checkpoint can keep: must be dense", path,
                                 describe(tensor)));
   auto name = path;
-  while (!names_.insert(name).second) name += "'";  // a name of members may have dots of its own
+  while (!names_.insert(name).second) name += "'";  // names with dots can make two paths equal
   into_.tensors.emplace_back(name, tensor.detach());
   Json json{{"tensor", name}};
   if (!tensor.device().is_cpu()) json["device"] = tensor.device().str();
@@ -86,7 +86,7 @@ torch::Tensor VariableReader::named(const Json& json, const std::string& path) {
 
 namespace {
 
-/// The device of a saved tensor, or the CPU if this machine lacks it.
+/// The device that a tensor was saved from, or the CPU if this machine lacks it.
 torch::Device device_then(const nlohmann::ordered_json& json) {
   if (!json.contains("device") || !json["device"].is_string()) return torch::kCPU;
   try {

@@ -38,7 +38,7 @@ std::vector<std::int64_t> group_by_length(std::vector<std::int64_t> order,
                                           const std::vector<std::int64_t>& lengths, std::int64_t batch_size) {
   const auto size = static_cast<std::int64_t>(order.size());
   const auto length = [&](std::int64_t i) { return lengths[static_cast<std::size_t>(i)]; };
-  // Never more than exist, so that no batch size overflows.
+  // At most as many batches as exist, so that a huge batch size doesn't overflow.
   const auto batches = std::clamp<std::int64_t>(size / 4 / batch_size, 1, 50);
   const auto megabatch = std::min(batch_size, size) * batches;
   auto longest = order.begin();
@@ -55,7 +55,7 @@ std::vector<std::int64_t> group_by_length(std::vector<std::int64_t> order,
 
 namespace {
 
-// In [0, 1), the same on every platform.
+// A number in [0, 1), the same on every platform.
 double uniform(std::mt19937_64& generator) { return static_cast<double>(generator() >> 11) * 0x1p-53; }
 
 }  // namespace
@@ -130,7 +130,7 @@ std::vector<std::int64_t> WeightedRandomSampler::order(std::uint64_t seed) const
   if (replacement_) {
     std::vector<double> sums(weights_.size());
     std::partial_sum(weights_.begin(), weights_.end(), sums.begin());
-    // The last one of positive weight, in case a product rounds up to the whole sum.
+    // The last example of positive weight, in case the product below rounds up to the whole sum.
     const auto last = std::ranges::lower_bound(sums, sums.back());
     for (std::int64_t i = 0; i < num_samples_; ++i) {
       if (i % 1'000'000 == 0) interruption_point();
@@ -139,7 +139,8 @@ std::vector<std::int64_t> WeightedRandomSampler::order(std::uint64_t seed) const
     }
     return examples;
   }
-  // Efraimidis and Spirakis 2006: the smallest of independent exponential times.
+  // Efraimidis and Spirakis 2006: with exponential times whose rates are the weights, the smallest times are
+  // a weighted sample without replacement.
   std::vector<std::pair<double, std::int64_t>> times;
   for (std::size_t i = 0; i < weights_.size(); ++i) {
     const double time = -std::log1p(-detail::uniform(generator));

@@ -22,7 +22,7 @@ WorkerPool::WorkerPool(std::vector<Dataset> datasets) {
   try {
     for (std::size_t i = 0; i < shared_->workers.size(); ++i)
       threads_->emplace_back([shared = shared_, i]() mutable {
-        // LibTorch sets a thread's number to the default at its first use, so trigger that first.
+        // LibTorch sets the number of threads to the default at a thread's first use, so trigger that first.
         at::get_num_threads();
         at::set_num_threads(1);
         shared->run(shared->workers[i]);
@@ -35,8 +35,8 @@ WorkerPool::WorkerPool(std::vector<Dataset> datasets) {
   }
   std::unique_lock lock(shared_->mutex);
   shared_->changed.wait(lock, [&] { return shared_->started == threads_->size(); });
-  // Called in any thread, set_num_threads also sets the default of later threads, and in old LibTorch the
-  // number of MKL threads for all. So set this thread's number again.
+  // set_num_threads also changes the default of later threads, and in old LibTorch the number of MKL threads
+  // of all. So restore this thread's number.
   at::set_num_threads(threads);
 }
 
@@ -54,7 +54,7 @@ std::shared_ptr<WorkerPool::Result> WorkerPool::submit(Work work) {
 std::optional<Batch> WorkerPool::take(Result& result) {
   require_threads();
   std::unique_lock lock(shared_->mutex);
-  // A signal handler must not notify.
+  // Polls, because a signal handler may not notify a condition variable.
   while (!shared_->changed.wait_for(lock, std::chrono::milliseconds(50), [&] { return result.ready; }))
     interruption_point();
   if (result.failed_example.error) last_failed_example() = std::exchange(result.failed_example, {});

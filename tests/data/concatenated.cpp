@@ -86,7 +86,7 @@ TEST_CASE("a data loader with workers goes over all of them once") {
   }
 }
 
-/// The example is a random number.
+/// Each example is a random number.
 struct Random {
   std::int64_t size() const { return 2; }
   torch::Tensor get(std::int64_t, torch::Generator& generator) const { return torch::rand({}, generator); }

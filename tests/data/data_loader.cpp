@@ -62,7 +62,7 @@ struct Broken : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Returns the index, slowly for every eighth, and throws for `broken`.
+// `get` returns the index, slowly for every eighth, and throws for `broken`.
 struct Indices {
   std::int64_t count = 0;
   std::shared_ptr<std::atomic<int>> fetched = std::make_shared<std::atomic<int>>(0);
@@ -122,11 +122,11 @@ TEST_CASE("the shuffled order is a function of seed and epoch alone") {
   CHECK(joined(batches(loader.begin_epoch(0))) == first);
   DataLoader other_seed(counted(100), {.batch_size = 7, .shuffle = true, .seed = 2});
   CHECK(joined(batches(other_seed.begin_epoch(0))) != first);
-  // Seeds and epochs that add up to the same are not the same.
+  // A seed and an epoch with the same sum as another pair give another order.
   CHECK(joined(batches(other_seed.begin_epoch(0))) != joined(batches(loader.begin_epoch(1))));
 }
 
-// Has more examples than a list of their numbers could hold.
+// A dataset with more examples than a list of their indices could hold.
 struct Endless {
   std::uint64_t count = 0;
   std::uint64_t size() const { return count; }
@@ -141,7 +141,7 @@ TEST_CASE("a shuffled epoch of any size begins immediately, anywhere in its orde
     DataLoader loader(Endless{static_cast<std::uint64_t>(size)},
                       {.batch_size = 2, .drop_last = bits == 31, .shuffle = true});
     CHECK(loader.size() == size / 2);
-    // Worked out in Python from the definition of KeyedPermutation.
+    // Computed in Python from the definition of KeyedPermutation.
     const auto first =
         bits == 31 ? Numbers{1797637392, 374177866} : Numbers{1156285948503563621, 2103619274972368494};
     CHECK(numbers(loader.begin_epoch(0).next()->inputs[0]) == first);
@@ -348,7 +348,7 @@ TEST_CASE("a get that takes a generator draws the same for an example of an epoc
               torch::stack({torch::tensor(i), (torch::rand({}, generator) * 1e6).to(torch::kLong)})};
     }
   };
-  // The numbers that each example has drawn, by its index.
+  // The numbers that each example drew, by its index.
   const auto drawn = [](etude::BatchStream stream) {
     std::map<std::int64_t, Numbers> result;
     while (const auto batch = stream.next())

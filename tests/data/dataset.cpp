@@ -92,7 +92,7 @@ struct TorchBatches : torch::data::datasets::BatchDataset<TorchBatches, torch::d
   torch::optional<size_t> size() const override { return 5; }
 };
 
-// Five numbers, as one of torch's stateful datasets.
+// Five numbers as a torch stateful dataset.
 struct TorchStream : torch::data::datasets::StatefulDataset<TorchStream> {
   size_t position = 0;
   int asked_after_end = 0;
@@ -210,12 +210,12 @@ TEST_CASE("any type with size and get is a dataset") {
   const auto batch = three.fetch(Indices{1, 3});
   CHECK(batch.inputs.size() == 2);
   CHECK(batch.labels.single().equal(torch::tensor({0.5f, 0.5f})));
-  // Named tensors stay together, because only the loader knows which are labels.
+  // Named tensors all become inputs, because only the loader knows which are labels.
   const auto record = [&](std::int64_t i) { return Record{row(i), label(i)}; };
   CHECK(Dataset(Getting{record}).fetch(Indices{1}).inputs.names() == std::vector<std::string>{"x", "labels"});
 }
 
-/// A dataset of torch's with a second `get` that takes a generator.
+/// A torch dataset with a second `get` that takes a generator.
 struct TorchNoise : torch::data::datasets::Dataset<TorchNoise> {
   torch::data::Example<> get(std::size_t) override { return {torch::zeros({}), torch::zeros({})}; }
   torch::data::Example<> get(std::size_t, const torch::Generator& generator) {

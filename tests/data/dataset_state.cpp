@@ -19,7 +19,7 @@ struct Calls {
   int next = 0, state = 0, load_state = 0, reset = 0;
 };
 
-/// The numbers from 10 times its number of rewinds on.
+/// Counts up from 10 times the number of rewinds.
 struct Stream {
   std::shared_ptr<Calls> calls = std::make_shared<Calls>();
   std::int64_t count = 10, at = 0, rewinds = -1, broken = -1;

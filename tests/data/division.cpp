@@ -24,7 +24,8 @@ using etude::RowsByLength;
 using toy::contains;
 using toy::fault_of;
 
-/// Boxes of four images, which have 2, 0, 1 and 3: the image, and a number of its own.
+/// The boxes of four images, which have 2, 0, 1 and 3 boxes. Each row has the image's index and the box's
+/// number.
 torch::Tensor boxes() {
   return torch::tensor({{0., 10.}, {0., 11.}, {2., 12.}, {3., 13.}, {3., 14.}, {3., 15.}});
 }

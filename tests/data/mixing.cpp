@@ -81,7 +81,7 @@ TEST_CASE("CutMix fills a rectangle from the example before, and mixes labels by
       const auto other = torch::full({3, 6, 5}, static_cast<double>((n + 2) % 3));
       CHECK(mixed[n].equal(torch::where(is_other, other, images(3).inputs[0][n])));
     }
-    // A rectangle is all that lies in both its rows and its columns.
+    // The changed pixels are a rectangle: all that lie both in its rows and in its columns.
     CHECK(is_other.equal(is_other.any(1, true).logical_and(is_other.any(0, true))));
     const auto area = is_other.sum().item<double>() / 30;
     CHECK(batch.labels[0].allclose(torch::eye(3) * (1 - area) + torch::eye(3).roll(1, 0) * area));

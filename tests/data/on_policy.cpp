@@ -20,11 +20,12 @@
 
 namespace data_on_policy_test {
 
-/// Six points on a line, each moved by a random number and labelled by what the model says there, plus one.
+/// Six points on a line, each moved by a random number. A point's label is the model's output there, plus
+/// one.
 struct Rollout {
   std::shared_ptr<toy::LineImpl> line;
   std::shared_ptr<std::vector<double>> seen = std::make_shared<std::vector<double>>();  // the model's weight
-  std::int64_t position = 0;  // of the environment, which goes on from one collection to the next
+  std::int64_t position = 0;  // of the environment, which continues from one collection to the next
 
   std::pair<torch::Tensor, torch::Tensor> operator()() {
     const torch::NoGradGuard no_grad;

@@ -99,7 +99,7 @@ struct Everything {
   }
 };
 
-/// As a checkpoint has them: JSON as text, tensors in memory of their own.
+/// Passes variables through a checkpoint's form: JSON as text, and copies of tensors.
 etude::SavedVariables written(const etude::ProgramState& state) {
   auto saved = etude::save_variables(state);
   saved.values = etude::parse_json(saved.values.dump());
@@ -122,7 +122,7 @@ TEST_CASE("variables of all kinds come back exactly") {
   then.generator.set_current_seed(99);
   const auto drawn_before = torch::rand({5}, then.generator);
   then.engine.discard(1000);
-  then.normal(then.engine);  // keeps the second of a pair
+  then.normal(then.engine);  // the distribution keeps the second number of a pair
   for (int i = 0; i < 100; ++i) then.floats.push_back(0.1F * static_cast<float>(i));
   then.words = std::vector<std::uint32_t>(100, 0xFFFFFFFF);
   then.bits = {true, false, true};

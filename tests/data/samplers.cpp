@@ -84,7 +84,8 @@ TEST_CASE("megabatches have 50 batches if there are enough, and the longest exam
   CHECK(length(0) == *std::ranges::max_element(lengths));
   int rises = 0;
   for (std::size_t i = 1; i < order.size(); ++i) rises += length(i) > length(i - 1);
-  // One between any two of the ten megabatches of 200, and one more where the longest example was moved.
+  // Lengths rise where one of the ten megabatches of 200 follows another, and once more where the longest
+  // example was taken out.
   CHECK(rises >= 9);
   CHECK(rises <= 10);
 }

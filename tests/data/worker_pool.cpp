@@ -38,7 +38,7 @@ struct Shared {
   std::atomic<int> stuck = 0;
 };
 
-// Its `get` is stuck from example 4 on, until the gate opens.
+// A dataset whose `get` is stuck from example 4 on, until the gate opens.
 struct Stuck {
   std::shared_ptr<Shared> shared = std::make_shared<Shared>();
   std::shared_ptr<int> token = std::make_shared<int>();
@@ -71,7 +71,7 @@ TEST_CASE("an epoch ends although a worker is stuck, and the worker owns everyth
     auto stream = loader.begin_epoch(0);
     CHECK(stream.next()->size == 2);
     REQUIRE(becomes([&] { return shared->stuck > 0; }));
-    // The next epoch has threads of its own.
+    // The next epoch has its own threads.
     stream = loader.begin_epoch(1);
     CHECK(stream.next()->size == 2);
   }
@@ -227,7 +227,7 @@ TEST_CASE("exit() in a worker ends the process with its status, whatever else is
   CHECK(said.find("exit() was called in one of Etude's threads") != said.npos);
 }
 
-// `exit` destroys it, slowly in a child.
+// A static object that `exit` destroys, slowly in a child.
 struct Static {
   std::atomic<bool> is_slow = false, gone = false;
   ~Static() {

@@ -23,8 +23,8 @@ struct Batch {
   Tensors labels;
   std::int64_t size = 0;  ///< number of examples
 
-  /// The examples in [first, last), sharing memory where their rows are consecutive. Throws DataError for a
-  /// tensor that doesn't divide.
+  /// The examples [first, last). They share this batch's memory where their rows are consecutive. Throws
+  /// DataError for a tensor that doesn't divide.
   Batch slice(std::int64_t first, std::int64_t last) const;
 
   /// Throws DataError that names the first tensor that doesn't divide among the examples; `reason` begins the
@@ -43,13 +43,13 @@ Batch make_batch(Tensors inputs, Tensors labels);
 
 namespace detail {
 
-/// Why a tensor doesn't divide like this among `size` examples; empty if it does.
+/// Returns why a tensor doesn't divide among `size` examples as `division` says; empty if it does.
 std::string division_fault(const torch::Tensor& tensor, const Division& division, std::int64_t size);
 
-/// The column of RowsByIndex.
+/// The column that RowsByIndex names.
 torch::Tensor index_of(const torch::Tensor& tensor, const RowsByIndex& by);
 
-/// Throws DataError about a tensor, such as label 0, that doesn't divide.
+/// Throws DataError for a tensor that doesn't divide, and names it ("label 0").
 [[noreturn]] void throw_indivisible(std::string_view reason, std::string_view kind, const Tensors& tensors,
                                     std::size_t i, std::int64_t size, std::string_view fault);
 
@@ -58,8 +58,8 @@ void check_row_per_example(const Batch& batch, std::string_view reason);
 
 }  // namespace detail
 
-/// Moves the inputs with these names to the batch's labels, in this order; unchanged if it already has
-/// labels.
+/// Moves the inputs with these names to the batch's labels, in this order. A batch that already has labels
+/// stays as it is.
 Batch split_labels(Batch batch, const std::vector<std::string>& label_names);
 
 }  // namespace etude::inline v0

@@ -17,8 +17,8 @@
 
 namespace etude::inline v0 {
 
-/// The part of each batch that one of several processes takes: of a batch of all, whose rows are divided as
-/// evenly as possible, in the order of the processes.
+/// This process's part of each global batch, whose rows are divided among the processes as evenly as
+/// possible, in the order of their ranks.
 struct BatchPart {
   std::int64_t rank = 0;
   std::int64_t world_size = 1;
@@ -28,7 +28,7 @@ struct DataLoaderOptions {
   /// Examples in this process's part of a batch.
   std::int64_t batch_size = 8;
   BatchPart part = {};
-  /// Examples in a batch of all processes.
+  /// Examples in the batches of all processes together.
   std::int64_t global_batch_size() const;
   /// Batches after which an epoch ends; unset means all.
   std::optional<std::int64_t> max_batches = {};
@@ -37,19 +37,19 @@ struct DataLoaderOptions {
   /// Use an order determined by (seed, epoch); the dataset must have an index.
   bool shuffle = false;
   std::uint64_t seed = 42;
-  /// Threads that prefetch, each with a copy of the dataset; at most one for a stream.
+  /// Threads that prefetch batches, each with its own copy of the dataset; a stream uses at most one.
   int num_workers = 0;
   /// Batches that each worker prefetches.
   int prefetch_factor = 2;
-  /// Batches in pinned memory, with CUDA.
+  /// Puts batches into pinned memory, if there is CUDA.
   bool pin_memory = false;
   /// Empty means default_data_collator.
   DataCollator collator = {};
-  /// The named inputs of an unlabeled batch that are its labels.
+  /// The inputs with these names become the labels of a batch without labels.
   std::vector<std::string> label_names = {"labels"};
   /// Chooses the examples instead of `shuffle`; a distributed sampler receives the epoch. Anything that
-  /// `reset` draws from LibTorch's generators is a function of (seed, epoch); a sampler with generators of
-  /// its own should be a StatefulSampler.
+  /// `reset` draws from LibTorch's generators is a function of (seed, epoch); a sampler that has its own
+  /// generators should be a StatefulSampler.
   std::shared_ptr<torch::data::samplers::Sampler<>> sampler = {};
   /// The dataset's name in error messages.
   std::string name = "dataset";
@@ -81,20 +81,20 @@ class BatchStream {
   /// unchanged in place of the batch they belong to; the next call continues with the following batch.
   std::optional<Batch> next();
 
-  /// The number of the epoch's examples before the next batch, those of all processes, from which
-  /// `begin_epoch` can continue.
+  /// The number of the epoch's examples, in all processes, before the next batch. `begin_epoch` can continue
+  /// from it.
   std::int64_t position() const;
 
-  /// How much of the examples in all processes' parts this one's part of the last batch has: 1 if it is the
-  /// only process. If the last batch of an epoch has fewer examples than processes, 0: the part is then an
-  /// example of another process, so that all can take the same steps.
+  /// The fraction of the last batch's examples, over all processes, that this process has: 1 for a single
+  /// process. 0 if an epoch's last batch has fewer examples than there are processes and this process got
+  /// none: it then repeats another process's example, so that all processes take the same number of steps.
   double share() const;
 
-  /// The dataset's state at that position, whatever workers have read ahead. Null unless `begin_epoch` was
-  /// given a state, even null, and the dataset has one; also at the start of a first epoch and after a
-  /// batch that couldn't be fetched.
+  /// The dataset's state at that position, even if workers have read ahead. Null unless the dataset has a
+  /// state and `begin_epoch` was called with one (which may be null); also null at the start of a first epoch
+  /// and after a batch that couldn't be fetched.
   std::shared_ptr<const DatasetState> dataset_state() const;
-  /// The same, asked of the dataset now if `begin_epoch_without_states` was called.
+  /// The same, but after `begin_epoch_without_states` it is read from the dataset now.
   std::shared_ptr<const DatasetState> state_now() const;
 
  private:

@@ -16,12 +16,12 @@ namespace etude::inline v0 {
 
 /// Batches of a dataset, epoch after epoch. The order of each epoch is a function of (seed, epoch), so
 /// training can resume from any example of any epoch; a shuffled order is computed element by element, in
-/// constant memory. With workers a dataset's `get` runs in several threads at once, each on its own copy of
-/// the dataset, in no particular order: random numbers are reproducible only from `data_generator()`. Not
-/// thread-safe.
+/// constant memory. With workers, a dataset's `get` runs in several threads at once, each on its own copy of
+/// the dataset and in no particular order, so only random numbers from `data_generator()` are reproducible.
+/// Not thread-safe.
 class DataLoader {
  public:
-  /// Throws ArgumentError that lists every invalid option, or DataError if the dataset yields no batch.
+  /// Throws ArgumentError that lists every invalid option, and DataError if the dataset yields no batch.
   DataLoader(Dataset dataset, DataLoaderOptions options);
 
   const DataLoaderOptions& options() const { return options_; }
@@ -31,10 +31,10 @@ class DataLoader {
   /// The number of examples in the dataset, if known.
   std::optional<std::int64_t> dataset_size() const { return dataset_.size(); }
 
-  /// Whether the dataset is a stream with a state.
+  /// True if the dataset is a stream with a state.
   bool has_dataset_state() const { return dataset_.has_state(); }
 
-  /// Limits epochs that begin from now on to this many batches. Throws ArgumentError below 1.
+  /// Limits the epochs that begin from now on to this many batches. Throws ArgumentError below 1.
   void limit_batches(std::int64_t max_batches);
 
   /// The number of batches in an epoch from `first_example` on, if the dataset knows its size and the
@@ -53,29 +53,29 @@ class DataLoader {
 
   /// The same for an epoch that may be resumed: keeps the dataset's state after each batch, and continues
   /// from `state`, the result of `BatchStream::dataset_state` at that position, without reading earlier
-  /// examples. At example 0 it is the state at the end of the previous epoch, and the dataset is rewound. If
-  /// it is null, the stream is read up to `first_example`.
+  /// examples. If `first_example` is 0, `state` is that at the end of the previous epoch, and the dataset is
+  /// rewound. If `state` is null, the stream is read up to `first_example`.
   BatchStream begin_epoch(std::int64_t epoch, std::int64_t first_example,
                           std::shared_ptr<const DatasetState> state) const {
     return begin(epoch, first_example, std::move(state), /*keeps_states=*/true);
   }
 
-  /// The same without the state after each batch, unless a worker reads ahead: `BatchStream::state_now` has
-  /// it.
+  /// The same, but keeps the state after each batch only if a worker reads ahead; `BatchStream::state_now`
+  /// returns it either way.
   BatchStream begin_epoch_without_states(std::int64_t epoch, std::int64_t first_example,
                                          std::shared_ptr<const DatasetState> state) const {
     return begin(epoch, first_example, std::move(state), /*keeps_states=*/options_.num_workers > 0);
   }
 
   /// The dataset's index of an example: row `row` of this process's part of the batch that begins at
-  /// `first_example` of an epoch's order. Unset for a stream and with a sampler.
+  /// `first_example` of an epoch's order. Unset for a stream, or if there is a sampler.
   std::optional<std::int64_t> index_of(std::int64_t epoch, std::int64_t first_example,
                                        std::int64_t row) const;
 
-  /// The state of a StatefulSampler to resume from: at the start of the latest epoch or, if that epoch is
-  /// over, now. Empty for other samplers.
+  /// The state of a StatefulSampler to resume from: as it was at the start of the latest epoch or, if that
+  /// epoch is over, as it is now. Empty for other samplers.
   std::string sampler_state(bool epoch_is_over) const;
-  /// Restores it, so that the epoch can begin again.
+  /// Restores that state, so that the epoch can begin again.
   void load_sampler_state(const std::string& state) const;
 
  private:

@@ -34,7 +34,7 @@ concept PointsToDataset = requires(T source) { source->size(); } || requires(T s
 /// A type-erased source of examples; a copy refers to the same source. It is made from
 /// - tensors whose first dimension is the number of examples: `Dataset(inputs, labels)`, a single tensor, or
 /// a torch TensorDataset;
-/// - any torch::data dataset, mapped or not, with an index or a stream (with request type size_t);
+/// - any torch::data dataset, mapped or not: indexed, or a stream (with request type size_t);
 /// - any type with `size()` and `get(index)`, or a vector, of anything that `example_of` understands;
 /// - any type with `size()` and `get(index, torch::Generator&)`: a DataLoader seeds that generator from
 /// (seed, epoch, index), so its random numbers are the same for any number of workers and after a resume;
@@ -52,7 +52,7 @@ class Dataset {
   template <DatasetConvertible T>
   Dataset(T source) : source_(make(std::move(source))) {}
 
-  // Compilers name the line that calls these; of a failed assertion they name that line last.
+  // Compilers name the line that calls these, and after a failed assertion they name it last.
   template <class T>
     requires(!std::derived_from<T, Dataset> && !DatasetConvertible<T> && !detail::PointsToDataset<T>)
   __attribute__((unavailable(
@@ -69,24 +69,24 @@ class Dataset {
   /// The number of examples, if known.
   std::optional<std::int64_t> size() const { return source_->size(); }
 
-  /// A checksum of a few tensor or vector elements, whose cost doesn't grow with the dataset, or the type's
-  /// own `std::string fingerprint() const`. Empty for other types, whose examples are made by user code. A
-  /// resume that finds another one warns.
+  /// A checksum of a few tensor or vector elements, whose cost doesn't grow with the dataset, or what the
+  /// type's `std::string fingerprint() const` returns. Empty for other types, whose examples are made by user
+  /// code. Resuming with a different fingerprint gives a warning.
   std::string fingerprint() const { return source_->fingerprint(); }
 
-  /// Whether it is only this process's part of the data: see `already_divided`.
+  /// True if this is only this process's part of the data: see `already_divided`.
   bool is_divided() const { return is_divided_; }
 
-  /// The number of parallel streams, if `parallel_streams` has laid it out so: its order is fixed, and every
-  /// batch has that many examples.
+  /// The number of parallel streams, if `parallel_streams` made this dataset: its order is then fixed, and
+  /// every batch has that many examples.
   std::optional<std::int64_t> streams() const { return source_->streams(); }
 
-  /// Whether `fetch` works; otherwise `next` does.
+  /// True if the dataset has `fetch`, otherwise it has `next`.
   bool is_indexed() const { return source_->is_indexed(); }
 
-  /// A batch of the examples at these indices, made by `collator` or else by `default_data_collator`. A
-  /// generator passed to `get` is seeded from (seed, index). Throws DataError for examples that can't form a
-  /// batch.
+  /// A batch of the examples at these indices, made by `collator` or, if that is empty, by
+  /// `default_data_collator`. A generator passed to `get` is seeded from (seed, index). Throws DataError for
+  /// examples that can't form a batch.
   Batch fetch(std::span<const std::int64_t> indices, const DataCollator& collator = {},
               std::uint64_t seed = 0) const {
     return source_->fetch(indices, collator, seed);
@@ -100,7 +100,7 @@ class Dataset {
   /// Rewinds a stream if it has a `reset()`; otherwise the stream continues where it is.
   void reset() const { source_->reset(); }
 
-  /// Whether it is a stream with a state, which the next two save and restore.
+  /// True if this is a stream with a state, which the next two functions save and restore.
   bool has_state() const { return source_->has_state(); }
 
   /// The state after the last example that was read; its tensors are copies.
@@ -109,8 +109,8 @@ class Dataset {
   /// Continues a stream from `state`. Exceptions of its `load_state` propagate unchanged.
   void load_state(const DatasetState& state) const { source_->load_state(state); }
 
-  /// A dataset with a copy of the source, for use in another thread. Throws ArgumentError if it can't be
-  /// copied.
+  /// Returns a dataset with a copy of the source, for use in another thread. Throws ArgumentError if it can't
+  /// be copied.
   Dataset copy_for_worker() const;
 
  private:
@@ -135,10 +135,10 @@ class Dataset {
   bool is_divided_ = false;
 };
 
-/// Declares that a dataset, for training, evaluation or prediction, is this process's part of the data, which
-/// the program has divided among its processes. Each process then goes over the whole of its part, once per
-/// epoch; one whose part is shorter takes part in the others' last steps with examples of weight 0. All must
-/// declare it. Alone, it changes nothing.
+/// Declares that the program has already divided the data among the processes, and that this dataset is this
+/// process's part, for training, evaluation or prediction. Each process goes over its whole part once per
+/// epoch; a process whose part is shorter joins the last steps of the others with examples of weight 0. All
+/// processes must declare it. With a single process, it changes nothing.
 Dataset already_divided(Dataset part);
 
 }  // namespace etude::inline v0

@@ -36,15 +36,16 @@ struct DatasetSource {
   virtual ~DatasetSource() = default;
   virtual std::optional<std::int64_t> size() const = 0;
   virtual bool is_indexed() const = 0;
-  /// Whether `fetch` collates examples itself, rather than asking for whole batches.
+  /// True if `fetch` collates examples, rather than asking the dataset for whole batches.
   virtual bool makes_examples() const { return false; }
-  /// The number of examples that every batch must have, each the continuation of the one in its place.
+  /// The number of examples that every batch must have, if each row continues the same row of the previous
+  /// batch.
   virtual std::optional<std::int64_t> streams() const { return std::nullopt; }
-  /// `seed` seeds the generators of examples that take one.
+  /// `seed` seeds the generator of each example, if `get` takes one.
   virtual Batch fetch(std::span<const std::int64_t>, const DataCollator&, std::uint64_t seed);
   virtual std::optional<Batch> next(std::int64_t, const DataCollator&);
   virtual void reset() {}
-  /// Whether `state` and `load_state` work.
+  /// True if `state` and `load_state` work.
   virtual bool has_state() const { return false; }
   virtual DatasetState state() { return {}; }
   virtual void load_state(const DatasetState&) {}
@@ -53,7 +54,7 @@ struct DatasetSource {
   virtual std::string fingerprint() const { return {}; }
 };
 
-/// The checksum of a few of `size` examples: of their types, shapes and first values.
+/// A checksum of a few of `size` examples: their types, shapes and first values.
 std::string fingerprint_of(std::int64_t size, const std::function<Example(std::int64_t)>& example);
 
 Batch collate(std::vector<Example> examples, std::span<const std::int64_t> indices,
@@ -63,7 +64,7 @@ template <class T>
 concept ExampleRange =
     std::ranges::sized_range<const T> && ExampleConvertible<std::ranges::range_value_t<const T>>;
 
-/// The batch in the result of a torch dataset's get_batch: examples, or tensors already stacked by its
+/// Makes a batch of the result of a torch dataset's get_batch: examples, or tensors already stacked by its
 /// transforms.
 template <class T>
 Batch batch_of(T&& value, std::span<const std::int64_t> indices, const DataCollator& collator) {
@@ -90,7 +91,7 @@ Batch batch_of(T&& value, std::span<const std::int64_t> indices, const DataColla
   }
 }
 
-// An index of the type that the dataset's `get` takes.
+// Converts to the index type that the dataset's `get` takes.
 struct ExampleIndex {
   std::int64_t value;
   template <std::integral I>
@@ -115,7 +116,7 @@ concept Getter = requires(T& source, ExampleIndex index) {
                    source.size();
                    requires ExampleConvertible<std::remove_cvref_t<decltype(source.get(index))>>;
                  };
-/// A getter that draws random numbers from a generator passed to it.
+/// A getter whose `get` takes a generator for its random numbers.
 template <class T>
 concept RandomGetter =
     requires(T& source, ExampleIndex index, at::Generator& generator) {
@@ -130,7 +131,7 @@ concept Generator = requires(T& source) {
                       requires ExampleConvertible<std::remove_cvref_t<decltype(*source.next())>>;
                     };
 
-/// Saturates: a number too large for the result stays too large.
+/// Saturates, so that a number too large for the result stays too large.
 template <class Size>
 std::int64_t signed_count(Size size) {
   if constexpr (std::unsigned_integral<Size>) {
@@ -256,11 +257,12 @@ class IndexedSource final : public OwnedSource<T> {
   }
 };
 
-/// Lets one thread at a time read a stream: a loader's abandoned thread may be stuck in it.
+/// Lets only one thread at a time read a stream, since a thread that a loader abandoned may still be stuck in
+/// it.
 class Turns {
  public:
-  /// Waits for another thread's turn, and throws `Interrupted` meanwhile if the training is to end. In a
-  /// child made by fork(), throws Error if a thread that doesn't exist there has the turn.
+  /// Waits until no other thread has the turn; throws `Interrupted` if the training is to end meanwhile. In a
+  /// child made by fork(), throws Error if the turn belongs to a thread that doesn't exist there.
   class Turn {
    public:
     explicit Turn(Turns& turns) : turns_(turns) { turns_.begin(); }

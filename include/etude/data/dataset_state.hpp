@@ -13,7 +13,7 @@
 
 namespace etude::inline v0 {
 
-/// The state of a stream dataset between two examples: the result of its `state()`.
+/// The state of a stream dataset between two examples, as its `state()` returns it.
 struct DatasetState {
   ETUDE_STRUCT(DatasetState, (nlohmann::ordered_json, values, "everything but tensors"),
                (bool, ended, "it has no more examples; set by Dataset", false));
@@ -28,7 +28,7 @@ concept KeepsDatasetState = requires(const T& saved, T& loaded, const DatasetSta
                               loaded.load_state(state);
                             };
 
-/// Converts to JSON only: JSON itself converts to strings, numbers and more.
+/// Converts to JSON only, unlike JSON itself, which converts to strings, numbers and more.
 struct OnlyJson {
   operator nlohmann::json() const;
   operator nlohmann::ordered_json() const;
@@ -43,7 +43,7 @@ concept KeepsJsonState = requires(const T& saved, T& loaded, const OnlyJson& jso
 template <class T>
 inline constexpr bool has_dataset_state = KeepsDatasetState<T> || KeepsJsonState<T>;
 
-/// Has a part of such a state. A method of these names with other types serves something else.
+/// T has part of the state interface. Methods with these names but other types serve another purpose.
 template <class T>
 concept means_to_keep_dataset_state =
     requires(T& saved) {
@@ -53,7 +53,7 @@ concept means_to_keep_dataset_state =
     requires(T& loaded, const OnlyJson& json) { loaded.load_state(json); } ||
     requires(T& loaded, const DatasetState& state) { loaded.load_state(state); };
 
-/// The state with tensors that nobody else changes.
+/// Copies the state's tensors, so that nobody else changes them.
 DatasetState copy_of(DatasetState state);
 
 template <class T>

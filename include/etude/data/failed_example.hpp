@@ -11,7 +11,7 @@ struct FailedExample {
   std::int64_t index = 0;
 };
 
-/// The last one in this thread, or reported to it by the worker that failed.
+/// The last failed example in this thread, or in a worker that reported it to this thread.
 FailedExample& last_failed_example();
 
 }  // namespace etude::inline v0::detail

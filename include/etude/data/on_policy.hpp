@@ -22,28 +22,28 @@
 namespace etude::inline v0 {
 
 struct OnPolicyOptions {
-  /// The number of examples that each call of `collect` returns; unset if it differs, for which a training
-  /// needs `max_steps`.
+  /// The number of examples that each call of `collect` returns. Unset if it varies; a training then needs
+  /// `max_steps`.
   std::optional<std::int64_t> examples = {};
-  /// How often an epoch goes over them.
+  /// How many times an epoch goes over these examples.
   std::int64_t passes = 1;
-  /// Whether each pass has an order of its own, determined by (seed, passes so far).
+  /// If true, each pass has its own order, determined by (seed, passes so far).
   bool shuffle = true;
   std::uint64_t seed = 42;
 };
 
-/// A dataset whose examples come out of the model in training, such as the rollouts of a policy: at the
-/// beginning of each epoch, after the last update of the one before, it calls `collect()` once, and the epoch
-/// goes over what that returns. Nothing is read ahead of an update, whatever the number of workers, so the
-/// examples are those of the model as the epoch finds it.
+/// A dataset whose examples are produced by the model being trained, such as the rollouts of a policy. It
+/// calls `collect()` once at the beginning of each epoch, after the last update of the previous one, and the
+/// epoch goes over the examples that it returns. Workers don't read ahead of that update, so the examples
+/// come from the model as it is when the epoch begins.
 ///
 /// `collect()` returns examples stacked along the first dimension, in any form that `example_of` takes. It is
-/// called with the model in training mode, and usually needs a torch::NoGradGuard. The examples are saved in
-/// checkpoints, so that an epoch is resumed with the same; so is the state of `collect` itself, if it has one
-/// as stream datasets do (`state()` and `load_state(...)`), which its environment needs. What it draws from
-/// LibTorch's generators is restored as all random numbers of a training are.
+/// called with the model in training mode, and usually needs a torch::NoGradGuard. Checkpoints save the
+/// examples, so that a resumed epoch has the same ones. They also save the state of `collect` (of its
+/// environment, for example) if it has `state()` and `load_state(...)` as stream datasets do. LibTorch's
+/// generators, which it may draw from, are restored as everywhere in a training.
 ///
-/// Several processes each collect as many examples, and use their own part of those.
+/// With several processes, each collects the same number of examples and uses only its part of them.
 template <class Collect>
 class OnPolicyDataset {
   static_assert(
@@ -54,7 +54,7 @@ class OnPolicyDataset {
  public:
   using BatchType = std::optional<Batch>;
   using BatchRequestType = std::size_t;
-  /// Its tensors are replaced, never written to.
+  /// The state's tensors are replaced, never written to.
   static constexpr bool state_is_constant = true;
 
   /// Throws ArgumentError for numbers less than 1.
@@ -73,7 +73,7 @@ class OnPolicyDataset {
     return static_cast<std::size_t>(*options_.examples * options_.passes);
   }
 
-  /// Collects anew. Throws DataError if there are not as many examples as promised.
+  /// Collects new examples. Throws DataError if their number isn't `OnPolicyOptions::examples`.
   void reset() {
     auto [inputs, labels] = example_of(collect_());
     take(std::move(inputs), std::move(labels));

@@ -12,10 +12,10 @@ namespace etude::inline v0 {
 enum class PaddingSide { right, left };
 
 /// A data_collator for examples of different lengths: pads each tensor along its first dimension to the
-/// longest in the batch, and stacks them, like Hugging Face's DataCollatorWithPadding and
+/// longest in the batch and stacks them, like Hugging Face's DataCollatorWithPadding and
 /// DataCollatorForTokenClassification.
 ///
-/// If examples differ in more than their lengths, throws DataError with the tensor and the examples; also if
+/// Throws DataError, with the tensor and the examples, if examples differ in more than their lengths, and if
 /// a tensor's dtype can't hold its padding value.
 struct PaddingCollator {
   /// The padding value of inputs not listed in `values`.
@@ -30,8 +30,8 @@ struct PaddingCollator {
   /// Lengths are rounded up to a multiple of this: 8 suits tensor cores.
   std::int64_t pad_to_multiple_of = 1;
   PaddingSide side = PaddingSide::right;
-  /// The name of an input to add, unless it exists: 1 for values of the first padded input, 0 for padding;
-  /// int64 [examples, length]. Empty: none.
+  /// The name of a mask to add to the inputs, unless there is one: 1 for values of the first padded input, 0
+  /// for padding; int64 [examples, length]. Empty: adds none.
   std::string attention_mask = {};
 
   Batch operator()(std::vector<Example> examples) const;

@@ -15,9 +15,9 @@
 
 namespace etude::inline v0 {
 
-/// Any object that prepares the data (a tokenizer, a scaler, a vocabulary) and has `save(directory)`. It is
-/// saved with every checkpoint and accessible in every event. A tokenizer may have a `pad_token_id`, a number
-/// or an optional number, as a member or a function.
+/// Holds any object that prepares the data (a tokenizer, a scaler, a vocabulary) and has `save(directory)`.
+/// The object is saved with every checkpoint and accessible in every event. A tokenizer may have a
+/// `pad_token_id`, a number or an optional number, as a member or a function.
 class ProcessingClass {
  public:
   ProcessingClass() = default;
@@ -44,7 +44,7 @@ class ProcessingClass {
   explicit operator bool() const { return object_ != nullptr; }
   void save(const std::filesystem::path& directory) const { save_(object_.get(), directory); }
 
-  /// The id of its padding token; unset if it has none or no object is set.
+  /// The id of the padding token; unset if the object has none or there is no object.
   std::optional<std::int64_t> pad_token_id() const {
     return object_ && pad_token_id_ ? pad_token_id_(object_.get()) : std::nullopt;
   }

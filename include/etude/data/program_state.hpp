@@ -37,13 +37,13 @@ using ProgramState = std::vector<std::pair<std::string, ProgramVariable>>;
 
 /// The values of a program's variables.
 struct SavedVariables {
-  nlohmann::ordered_json values = nlohmann::ordered_json::object();  ///< by name; where a tensor is, its name
+  nlohmann::ordered_json values = nlohmann::ordered_json::object();  ///< by name; for a tensor, its name
   std::vector<std::pair<std::string, torch::Tensor>> tensors = {};   ///< views of the variables' memory
 };
 
 namespace detail {
 
-/// What `state()` of such a class returns can be passed to `load_state()`.
+/// A class whose `load_state()` takes what its `state()` returns.
 template <class T>
 concept HasState = std::is_class_v<T> &&
                    requires(const T& saved, T& loaded) {
@@ -78,7 +78,7 @@ concept SavedSequence = requires(T list, std::size_t size) {
                           list.begin();
                         };
 
-/// Numbers that a tensor of LibTorch can hold, unsigned ones as signed ones of the same bytes.
+/// Numbers that a LibTorch tensor can hold; unsigned ones are stored as signed ones with the same bytes.
 template <class T>
 concept TensorNumber = (std::integral<T> && !std::same_as<T, bool> && sizeof(T) <= 8) ||
                        std::same_as<T, float> || std::same_as<T, double>;
@@ -110,7 +110,7 @@ inline constexpr bool has_no_saved_form = false;
   "torch::Generator, engines of <random>, standard containers, std::optional, std::pair, std::tuple, an "   \
   "ETUDE_STRUCT, nlohmann::json, or a class with state() and load_state(state)"
 
-/// Gathers the values of variables, without a copy of tensors and long lists.
+/// Gathers the values of variables without copying tensors and long lists.
 class VariableWriter {
  public:
   using Json = nlohmann::ordered_json;
@@ -185,16 +185,16 @@ class VariableWriter {
  private:
   Json tensor(const torch::Tensor& tensor, const std::string& path);
   Json generator(const at::Generator& generator, const std::string& path);
-  /// Text that isn't UTF-8, which JSON can't hold, as a tensor of bytes.
+  /// Writes text, or a tensor of bytes if it isn't UTF-8, which JSON can't hold.
   Json text(const std::string& text, const std::string& path);
   Json numbers(const void* data, std::size_t size, torch::ScalarType type, const std::string& path);
 
   SavedVariables& into_;
-  std::set<std::string> names_;        // of its tensors
-  std::shared_ptr<const void> owner_;  // of the memory that is being written, if not the program
+  std::set<std::string> names_;        // of the tensors so far
+  std::shared_ptr<const void> owner_;  // owns the memory being written, unless the program does
 };
 
-/// Reads the values of variables, and gives them to the variables once all are known to fit.
+/// Reads the values of variables, and assigns them once all are known to fit.
 class VariableReader {
  public:
   using Json = nlohmann::ordered_json;
@@ -281,7 +281,7 @@ class VariableReader {
         const auto place = VariableWriter::at(path, i);
         if (!is_list(json[i], 2, place)) return;
         auto& [key, item] = (*fresh)[i];
-        VariableReader key_reader(tensors_);  // the key says which item is there already
+        VariableReader key_reader(tensors_);  // the key must be known first, to find the item that it has now
         key_reader.read(json[i][0], key, place + ".key");
         faults.insert(faults.end(), key_reader.faults.begin(), key_reader.faults.end());
         if (!key_reader.faults.empty()) continue;
@@ -303,7 +303,7 @@ class VariableReader {
       });
     } else if constexpr (SavedSequence<T>) {
       if (!is_list(json, std::nullopt, path)) return;
-      const auto fresh = std::make_shared<T>(target);  // keeps what the elements don't declare
+      const auto fresh = std::make_shared<T>(target);  // keeps members that aren't saved
       fresh->resize(json.size());
       std::size_t i = 0;
       for (auto& item : *fresh) read_next(json, i, item, path);
@@ -332,16 +332,16 @@ class VariableReader {
   void assign_later(std::function<void()> assignment) { assignments_.push_back(std::move(assignment)); }
   void fault(const std::string& path, std::string_view what);
   bool is_list(const Json& json, std::optional<std::size_t> size, const std::string& path);
-  /// Whether it has these members and no others.
+  /// True if the JSON is an object with exactly these members.
   bool has_members(const Json& json, const std::vector<std::string_view>& names, const std::string& path);
   void read_tensor(const Json& json, torch::Tensor& target, const std::string& path);
   void read_generator(const Json& json, at::Generator& target, const std::string& path);
   std::optional<std::string> read_text_of(const Json& json, const std::string& path);
-  /// A 1-dim tensor, or none if there is a fault.
+  /// A 1-dim tensor; undefined if there is a fault.
   torch::Tensor read_numbers(const Json& json, torch::ScalarType type, const std::string& path);
-  /// The tensor that the JSON names, or none if there is a fault.
+  /// The tensor that the JSON names; undefined if there is a fault.
   torch::Tensor named(const Json& json, const std::string& path);
-  /// Calls it; what it throws becomes a CheckpointError that names the variable.
+  /// Calls `load` and turns its exceptions into a CheckpointError that names the variable.
   static void guarded(const std::string& path, const std::function<void()>& load);
 
   const std::map<std::string, torch::Tensor>& tensors_;
@@ -350,7 +350,7 @@ class VariableReader {
 
 }  // namespace detail
 
-/// A variable of the program that checkpoints keep and a resume restores. It must outlive the trainer. Its
+/// A variable of the program that checkpoints save and resuming restores. It must outlive the trainer. Its
 /// type is a number, a string, an enum, a `torch::Tensor`, a `torch::Generator`, an engine of <random>, JSON,
 /// a class with `state()` and `load_state(state)`, or a standard container, optional, pair, tuple or
 /// ETUDE_STRUCT of these.
@@ -381,14 +381,14 @@ class ProgramVariable {
   std::function<void(detail::VariableReader&, const nlohmann::ordered_json&, const std::string&)> read_;
 };
 
-/// The values of the variables now. The tensors are views of the variables' memory. Throws DataError for text
-/// that isn't UTF-8 in a variable of JSON.
+/// Returns the current values of the variables. The tensors are views of the variables' memory. Throws
+/// DataError for text that isn't UTF-8 in a variable of JSON.
 SavedVariables save_variables(const ProgramState& state);
 
-/// Gives the variables the saved values. Tensors get memory of their own on the device on which the
-/// variable's tensor is, or, if it is undefined, was. Throws CheckpointError for a name that either lacks,
-/// and for another type or shape, with the variable or member; an undefined or empty tensor takes any.
-/// Nothing has changed then, unless a `load_state` has thrown.
+/// Assigns the saved values to the variables. Tensors are copied to the device of the variable's tensor or,
+/// if that is undefined, to the device that it was saved from. Throws CheckpointError, with the variable or
+/// member, for a name that only one side has and for a value of another type or shape (an undefined tensor
+/// takes any, an empty one any shape). Nothing is changed then, unless a `load_state` threw.
 void load_variables(const ProgramState& state, const SavedVariables& saved);
 
 }  // namespace etude::inline v0

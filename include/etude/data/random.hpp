@@ -11,13 +11,13 @@ namespace etude::inline v0 {
 namespace detail {
 
 /// The numbers below `size` in an order determined by (seed, epoch), the same on every machine and with every
-/// LibTorch. Uses no other generator and may be interrupted. Fisher-Yates; the modulo's bias is below size /
-/// 2^64.
+/// LibTorch. A Fisher-Yates shuffle that uses no other generator and can be interrupted; the modulo's bias is
+/// below size / 2^64.
 std::vector<std::int64_t> permutation(std::int64_t size, std::uint64_t seed, std::int64_t epoch);
 
 void seed_data_generator(std::uint64_t seed);
 
-/// This thread's generator, seeded from (seed, index) in each call.
+/// Seeds this thread's generator for examples from (seed, index), and returns it.
 at::Generator& example_generator(std::uint64_t seed, std::int64_t index);
 
 }  // namespace detail

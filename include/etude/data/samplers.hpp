@@ -13,9 +13,9 @@
 
 namespace etude::inline v0 {
 
-/// A sampler whose order is a function of one number, which `reset` draws from LibTorch's CPU generator: with
-/// a DataLoader that is a function of (seed, epoch), and nothing needs to be saved to resume an epoch.
-/// Otherwise its state is that number and the position, which `save` and `load` keep.
+/// A sampler whose order is a function of a seed, which `reset` draws from LibTorch's CPU generator. With a
+/// DataLoader, that seed is a function of (seed, epoch), so nothing needs to be saved to resume an epoch.
+/// Without one, `save` and `load` keep the seed and the position.
 class SeededSampler : public SizedSampler {
  public:
   void reset(torch::optional<std::size_t> new_size = {}) override;
@@ -35,11 +35,11 @@ class SeededSampler : public SizedSampler {
 
 /// Batches examples of similar length to reduce padding: an epoch's examples are shuffled, split into
 /// megabatches of 50 batches (or fewer, so that there are at least four), and each megabatch is sorted,
-/// longest first. The longest example of all comes first, so that insufficient memory shows at once.
+/// longest first. The longest example of all comes first, so that running out of memory shows at once.
 /// Equivalent to Hugging Face's sampler of the same name.
 class LengthGroupedSampler final : public SeededSampler {
  public:
-  /// For as many examples as there are lengths. `batch_size` is that of one update, including accumulation.
+  /// There is one length per example. `batch_size` is the batch size of an update, including accumulation.
   /// Throws ArgumentError if it isn't positive or `lengths` is empty.
   LengthGroupedSampler(std::vector<std::int64_t> lengths, std::int64_t batch_size);
 
@@ -56,7 +56,7 @@ class LengthGroupedSampler final : public SeededSampler {
 struct WeightedSampling {
   /// The number of examples per epoch; unset means the number of weights.
   std::optional<std::int64_t> num_samples = {};
-  /// Whether an example may occur more than once per epoch.
+  /// If true, an example may occur more than once per epoch.
   bool replacement = true;
 };
 
@@ -79,8 +79,8 @@ class WeightedRandomSampler final : public SeededSampler {
   bool replacement_;
 };
 
-/// The length of each example in a dataset: the first dimension of its input `name` or, if there is none of
-/// that name, of its first input. Fetches each example once. Throws DataError for a stream and for scalar
+/// The length of each example in a dataset: the first dimension of its input `name` or, if there is no input
+/// of that name, of its first input. Fetches each example once. Throws DataError for a stream and for scalar
 /// inputs.
 std::vector<std::int64_t> lengths_of(const Dataset& dataset, const std::string& name = "input_ids");
 

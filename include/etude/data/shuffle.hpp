@@ -26,17 +26,17 @@ class KeyedPermutation {
  public:
   KeyedPermutation(std::int64_t size, std::uint64_t seed, std::int64_t epoch);
 
-  /// The number at this place in the order, from 0 to below size.
+  /// The number at this place of the order; both are in [0, size).
   std::int64_t operator[](std::int64_t place) const;
 
  private:
-  // For small sizes, square-root sides would give too few orders.
+  // With sides of only sqrt(size), small sizes would have too few orders.
   static constexpr std::uint64_t least_side = 16;
-  // The differences of adjacent numbers aren't uniform after 4 rounds; after 6 they are.
+  // After 4 rounds, the differences of adjacent numbers aren't uniform yet; after 6 they are.
   static constexpr std::size_t rounds = 8;
 
   std::uint64_t encipher(std::uint64_t number) const;
-  /// A number below `side`, which has at most 32 bits.
+  /// Maps random bits to a number below `side`, which has at most 32 bits.
   static std::uint64_t below(std::uint64_t side, std::uint64_t random) {
     return ((random >> 32) * side) >> 32;
   }

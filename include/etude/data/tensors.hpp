@@ -19,13 +19,13 @@
 
 namespace etude::inline v0 {
 
-/// The dtype in Python's spelling: "float32", "int64", "bool".
+/// The dtype's name in Python: "float32", "int64", "bool".
 std::string dtype_name(torch::ScalarType dtype);
 
 /// A tensor's dtype and shape for messages: "float32 [8, 3]".
 std::string describe(const torch::Tensor& tensor);
 
-/// A tensor was requested where there are none, such as the labels of unlabeled data.
+/// Thrown when a tensor is requested where there are none, such as the labels of unlabeled data.
 struct NoTensorsError : DataError {
   using DataError::DataError;
 };
@@ -45,11 +45,11 @@ class Tensors {
     tensors_.reserve(2 + sizeof...(rest));
     for (auto* tensor : {&first, &second, &rest...}) tensors_.push_back(std::move(*tensor));
   }
-  // A template, so that `{a, b}` can only mean the constructor above.
+  // This is a template so that `{a, b}` can only mean the constructor above.
   template <std::same_as<std::vector<torch::Tensor>> Vector>
   Tensors(Vector tensors)
       : tensors_(std::make_move_iterator(tensors.begin()), std::make_move_iterator(tensors.end())) {}
-  /// One tensor whose rows divide among the examples of its batch like this: `{boxes, RowsByIndex{}}`.
+  /// One tensor, and how its rows divide among the examples of its batch: `{boxes, RowsByIndex{}}`.
   Tensors(torch::Tensor tensor, Division division) : Tensors(std::move(tensor)) {
     if (!empty()) set_division(0, std::move(division));
   }
@@ -89,7 +89,8 @@ class Tensors {
     return std::holds_alternative<RowPerExample>(division(index));
   }
 
-  /// Sets it. Throws DataError if out of range, or if there is no tensor of that name.
+  /// Sets the division of a tensor. Throws DataError if the index is out of range or there is no tensor of
+  /// that name.
   void set_division(std::size_t index, Division division);
   void set_division(std::string_view name, Division division);
 

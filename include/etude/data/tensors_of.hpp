@@ -43,8 +43,8 @@ concept TensorsConvertible =
 
 namespace detail {
 
-/// Collects tensors from nested types, in order. A tensor's name is the path to it ("hidden.0"); names are
-/// kept only if some step of some path has a name rather than just a position.
+/// Collects tensors from nested types, in order. A tensor's name is the path to it ("hidden.0"); the names
+/// are kept only if at least one path has a step with a name, not just positions.
 class TensorCollector {
  public:
   void tensor(const torch::Tensor& tensor);
@@ -91,7 +91,7 @@ concept OptionalLike = requires(const T& value) {
                          *value;
                        };
 
-// The second part keeps types that are ranges of themselves (paths) from recursing endlessly.
+// The second part keeps types that are ranges of themselves, such as paths, from recursing endlessly.
 template <class T>
 concept RangeLike = std::ranges::input_range<const T> && !
 TensorLike<T> && !std::same_as<std::ranges::range_value_t<const T>, T>;
@@ -188,8 +188,8 @@ struct TensorsOf<T> {
   }
 };
 
-/// TorchScript values: a tensor, None, or arbitrarily nested tuples, lists and string-keyed dicts of them.
-/// Throws DataError for anything else.
+/// Collects from TorchScript values: a tensor, None, or arbitrarily nested tuples, lists and string-keyed
+/// dicts of these. Throws DataError for anything else.
 template <>
 struct TensorsOf<c10::IValue> {
   static void collect(const c10::IValue& value, detail::TensorCollector& out);

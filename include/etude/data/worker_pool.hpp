@@ -23,7 +23,7 @@ namespace etude::inline v0::detail {
 
 /// Single-core threads that run jobs in order, each with its own dataset. The destructor drops queued jobs
 /// and waits `patience_with_threads` for running ones. A thread that is still stuck then is abandoned: it
-/// owns its dataset and its job, and ends with them if the job ever returns.
+/// owns its dataset and its job, and frees them if the job ever returns.
 class WorkerPool {
  public:
   using Work = std::function<std::optional<Batch>(Dataset&)>;
@@ -39,7 +39,7 @@ class WorkerPool {
   WorkerPool& operator=(const WorkerPool&) = delete;
   ~WorkerPool() { stop(); }
 
-  /// Runs `work` on the next free thread. It may outlive the pool, and must own everything it uses.
+  /// Runs `work` on the next free thread. `work` may outlive the pool, so it must own everything it uses.
   std::shared_ptr<Result> submit(Work work);
 
   /// Waits for a result and takes it; rethrows the exception of its work, or throws `Interrupted` if the
