@@ -21,7 +21,7 @@ void ClassCounts::update(const at::Tensor& predictions, const at::Tensor& labels
   const auto weight = examples.counted.to(torch::kLong);
   const auto of = [&](const at::Tensor& index, const at::Tensor& each) {
     return counts(index.masked_fill(outside.logical_or(index.lt(0)), classes), each,
-                  classes + 1);  // the last index collects values out of range, and predictions of NaN
+                  classes + 1);  // the last index collects values out of range and missing predictions
   };
   sum("counts", torch::stack({of(examples.labels, weight * predicted.eq(examples.labels)),
                               of(predicted, weight), of(examples.labels, weight)}));

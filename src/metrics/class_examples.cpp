@@ -43,7 +43,7 @@ at::Tensor ClassExamples::predicted(bool from_logits, double threshold) const {
     throw ArgumentError(fmt::format("threshold is {}: must be a probability, from 0 to 1", threshold));
   if (classes.defined()) return classes;
   if (scores.dim() == 2) {
-    const auto [highest, of_class] = scores.max(1);  // NaN if one of them is
+    const auto [highest, of_class] = scores.max(1);  // NaN if one of the scores is
     return of_class.masked_fill(highest.isnan(), -1);
   }
   return scores.gt(from_logits ? std::log(threshold / (1 - threshold)) : threshold)

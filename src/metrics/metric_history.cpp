@@ -49,7 +49,7 @@ void InMemoryRunHistory::reset() {
   kept_.current_epoch = 1;
 }
 
-// A list, since objects in a checkpoint are sorted by name.
+// The state is a list, because a checkpoint sorts the members of objects by name.
 nlohmann::ordered_json InMemoryRunHistory::state() const {
   auto state = to_json_value(kept_);
   for (auto& metric : state["metrics"]) {

@@ -10,12 +10,12 @@ namespace detail {
 
 namespace {
 
-/// Merges rows [k, 4, D] of count, mean, squared distances from the mean and squared errors into one [1, 4,
-/// D].
+/// Merges k rows [4, D], each with the count, mean, squared distances from the mean and squared errors of its
+/// examples, into one [1, 4, D], by the parallel variance formula of Chan, Golub and LeVeque (1979).
 at::Tensor joined_moments(const at::Tensor& rows) {
   const auto count = rows.select(1, 0), mean = rows.select(1, 1);
   const auto total = count.sum(0);
-  // Relative to the first, so that the mean of equal labels is exact.
+  // Computed relative to the first mean, so that the mean of equal labels is exact.
   const auto middle = mean[0] + (count * (mean - mean[0])).sum(0) / total.clamp_min(1);
   const auto distances = (rows.select(1, 2) + count * (mean - middle).square()).sum(0);
   return torch::stack({total, middle, distances, rows.select(1, 3).sum(0)}).unsqueeze(0);

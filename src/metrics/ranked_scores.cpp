@@ -21,7 +21,7 @@ namespace detail {
 
 namespace {
 
-/// `scores` [n], `positive` bool [n].
+/// Groups equal scores. `scores` is [n], `positive` bool [n].
 Ranking ranked(const at::Tensor& scores, const at::Tensor& positive) {
   const auto [distinct, group, all] = at::_unique2(scores, true, true, true);
   const auto positives = counts(group, positive.to(torch::kLong), distinct.size(0));
@@ -59,7 +59,7 @@ Metrics RankedScores::of_rankings(double (*score)(const Ranking&), double withou
   const auto classes = kept.dim() == 1 ? 2 : kept.size(1);
   refuse_outside(options_.name, labels.lt(0).logical_or(labels.ge(classes)).sum().item<std::int64_t>());
 
-  // The logarithm has the same order as the probability but doesn't round small ones to 0.
+  // Ranks by the logarithm of the probability, which has the same order but doesn't round small ones to 0.
   const auto shares = kept.dim() == 2 && options_.from_logits ? scores.log_softmax(1) : scores;
   const auto missing = kept.dim() == 2 ? shares.isnan().any(1) : shares.isnan();
   refuse_unordered(options_.name, missing.sum().item<std::int64_t>());

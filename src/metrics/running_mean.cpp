@@ -97,7 +97,7 @@ void RunningMean::take(double value, double weight, std::int64_t place) {
   }
   if (filter_ && !is_finite) {
     if (weight_ == 0) {
-      leading_ += weight;  // Nothing came before: it will count as the later mean.
+      leading_ += weight;  // nothing finite came before, so it will count as the later mean
       return;
     }
     value = sum_ / weight_;
@@ -110,7 +110,7 @@ void RunningMean::read() {
   if (pending_.empty()) return;
   std::vector<at::Tensor> flat;
   flat.reserve(pending_.size());
-  // One copy from the device waits for all of them.
+  // All values are copied from the device together, which waits only once.
   auto device = at::Device(at::kCPU);
   const auto look_at = [&](const at::Tensor& element) {
     if (!element.is_cpu()) device = element.device();

@@ -30,7 +30,7 @@ std::string sample_name(std::string_view name) {
 
 bool is_image_channels(std::int64_t size) { return size == 1 || size == 3 || size == 4; }
 
-/// The tensor on the CPU as float32, whose values must all be within these limits.
+/// Copies the tensor to the CPU as float32. Its values must be in [least, most].
 at::Tensor sample_floats(std::string_view name, const at::Tensor& tensor, double least, double most) {
   const auto floats = tensor.to(at::kCPU, at::kFloat);
   const auto smallest = floats.min().item<double>(), largest = floats.max().item<double>();

@@ -51,7 +51,7 @@ TEST_CASE("it is NaN where only one class has labels, or nothing was counted") {
 TEST_CASE("a class without labels is left out of averages") {
   const auto p = torch::tensor({{0.7, 0.2, 0.1}, {0.3, 0.4, 0.3}, {0.5, 0.2, 0.3}, {0.6, 0.3, 0.1}});
   const auto y = torch::tensor({0, 1, 1, 1});
-  // Class 0: 0.7 is greater than all three. Class 1: 0.4 and 0.3 are greater than 0.2, and 0.2 is as great.
+  // Class 0: 0.7 is greater than all three. Class 1: 0.4 and 0.3 are greater than 0.2; 0.2 ties.
   const auto each = over(AUROC({.average = Average::none, .from_logits = false}), p, y);
   CHECK(each.at("auroc_0") == 1);
   CHECK(each.at("auroc_1") == doctest::Approx(2.5 / 3));

@@ -33,8 +33,8 @@ torch::Tensor confusion(const torch::Tensor& predictions, const torch::Tensor& l
   return matrix.matrix();
 }
 
-// At the threshold 0 the predicted classes are 1 0 1 0 0 1 1 0: of the label 1, two right and one wrong; of
-// the label 0, three right and two wrong. A zero is class 0.
+// At the threshold 0, the predicted classes are 1 0 1 0 0 1 1 0: two right and one wrong for the label 1,
+// three right and two wrong for the label 0. A score of 0 means class 0.
 const std::vector<double> single_logits{2, -1, 3, -0.5, -2, 1, 0.25, 0};
 const std::vector<std::int64_t> single_labels{1, 0, 1, 1, 0, 0, 0, 0};
 

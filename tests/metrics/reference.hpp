@@ -42,7 +42,7 @@ etude::Metrics over(Metric metric, const torch::Tensor& predictions, const torch
   return metric.compute();
 }
 
-/// Whether `value` equals the stored one, NaN included.
+/// Checks that `value` equals the stored one; NaN equals NaN.
 inline void check(double value, const std::string& name, double tolerance = 1e-9) {
   CAPTURE(name);
   const auto expected = values.at(name);
@@ -50,7 +50,7 @@ inline void check(double value, const std::string& name, double tolerance = 1e-9
   if (!std::isnan(expected)) CHECK(std::abs(value - expected) <= tolerance * (1 + std::abs(expected)));
 }
 
-/// Whether `metrics` are the numbers stored as "NAME 0", "NAME 1", ...
+/// Checks that `metrics` equal the numbers stored as "NAME 0", "NAME 1", ...
 inline void check_each(const etude::Metrics& metrics, const std::string& name, double tolerance = 1e-9) {
   std::size_t i = 0;
   for (const auto& entry : metrics) check(entry.second, fmt::format("{} {}", name, i++), tolerance);

@@ -9,7 +9,7 @@ namespace metrics_regression_examples_test {
 using namespace etude::metrics;
 using reference::check, reference::over;
 
-/// Three outputs, and the first of them.
+/// The stored predictions and targets, with three outputs.
 torch::Tensor outputs(torch::ScalarType dtype) {
   return reference::tensor(reference::outputs, {-1, 3}, dtype);
 }
@@ -68,7 +68,7 @@ TEST_CASE("labels of ignore_index are left out with their predictions; without o
              y = torch::tensor({{1., -100.}, {3., 4.}, {3., 6.}});
   CHECK(over(MeanSquaredError({.ignore_index = -100}), p, y).at("mse") == doctest::Approx(3 / 5.));
   CHECK(over(MeanAbsoluteError({.ignore_index = -100}), p, y).at("mae") == doctest::Approx(3 / 5.));
-  // 1 - 2 / (8 / 3) of the first output, 1 - 1 / 2 of the second.
+  // The first output gives 1 - 2 / (8 / 3), the second 1 - 1 / 2.
   CHECK(over(R2Score({.ignore_index = -100}), p, y).at("r2") == doctest::Approx((0.25 + 0.5) / 2));
   const auto level = torch::tensor({-100., 0.});
   CHECK(over(MeanAbsoluteError({.name = "decibels"}), level + 1, level) == etude::Metrics{{"decibels", 1}});

@@ -21,7 +21,7 @@ namespace metrics_streaming_metric_test {
 
 using namespace etude::metrics;
 
-/// Predictions and labels that suit every metric; some labels are to be left out.
+/// Predictions and labels that suit every metric; some labels must be ignored.
 struct Examples {
   torch::Tensor predictions, labels;
   Examples part(std::int64_t begin, std::int64_t end) const {

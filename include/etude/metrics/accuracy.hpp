@@ -13,7 +13,7 @@
 
 namespace etude::inline v0::metrics {
 
-/// {"accuracy"}: what `Accuracy` with its default options computes, over the whole evaluation.
+/// {"accuracy"}: the result of `Accuracy` with its default options over the whole evaluation.
 Metrics accuracy(const EvalPrediction& p);
 
 struct AccuracyOptions {
@@ -24,10 +24,10 @@ struct AccuracyOptions {
   std::string name = {};                            ///< Replaces "accuracy" or "top_5_accuracy".
 };
 
-/// {"accuracy"} or {"top_5_accuracy"}: the fraction of labels among the classes with the `top_k` highest
-/// scores; NaN without labels. Ties go to the lower class, and an example with a NaN among its scores is
-/// wrong. Predictions are scores [N, ..., C] or [N, C, ...], one score of class 1 per label, or class
-/// indices; labels [N, ...], so one-hot labels need `.argmax(1)`.
+/// {"accuracy"} or {"top_5_accuracy"}: the fraction of labels that are among the `top_k` classes with the
+/// highest scores; NaN without labels. Ties go to the lower class, and an example with a NaN among its scores
+/// counts as wrong. Predictions are scores [N, ..., C] or [N, C, ...], one score of class 1 per label, or
+/// class indices; labels [N, ...], so one-hot labels need `.argmax(1)`.
 class Accuracy : public Accumulator {
  public:
   /// Throws ArgumentError if `top_k` is less than 1.

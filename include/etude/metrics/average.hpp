@@ -13,10 +13,10 @@ namespace etude::inline v0::metrics {
 ///
 /// - `automatic`: `binary` for two classes, otherwise `macro`
 /// - `binary`: the value of class 1, for two classes
-/// - `micro`: the value over all decisions together
+/// - `micro`: the value over the decisions of all classes together
 /// - `macro`: the mean over the classes that occur
-/// - `weighted`: their mean, weighted by the number of labels
-/// - `none`: one value per class, with names that end in "_0", "_1", ...
+/// - `weighted`: the same mean, weighted by each class's number of labels
+/// - `none`: one value per class, with "_0", "_1", ... appended to the name
 ETUDE_ENUM(Average, automatic, binary, micro, macro, weighted, none);
 
 /// `values`, `support` (the number of labels) and `occurs`: [C] each, on any device. If no class occurs, the

@@ -6,9 +6,9 @@
 
 namespace etude::inline v0::metrics {
 
-/// {"average_precision"}: the mean of the precisions at each distinct score, weighted by the increase in
-/// recall. As in scikit-learn, 0 if class 1 has no labels; with several classes, a class without labels is
-/// NaN and excluded from means.
+/// {"average_precision"}: the mean of the precision at each distinct score, weighted by the increase in
+/// recall there. As in scikit-learn, the result is 0 if class 1 has no labels; with several classes, a class
+/// without labels is NaN and excluded from means.
 class AveragePrecision : public RankedScores {
  public:
   /// Throws ArgumentError if the average is `micro`.

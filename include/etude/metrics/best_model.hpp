@@ -14,10 +14,11 @@ namespace etude::inline v0 {
 /// `metric_for_best_model` (the loss, if unset) with the prefix "eval_".
 std::string best_metric_name(const TrainingArguments& args);
 
-/// Whether `value` is better than `best` according to `greater_is_better`. Ties and NaN aren't.
+/// True if `value` is better than `best` according to `greater_is_better`. Ties and NaN aren't better.
 bool is_better(const TrainingArguments& args, double value, std::optional<double> best);
 
-/// The names of the metrics, without `epoch`, and without times and speeds unless there are no others.
+/// The names of the metrics to suggest in messages: all but `epoch`, times and speeds; times and speeds too
+/// if nothing else is left.
 std::vector<std::string_view> names_to_offer(const Metrics& metrics);
 
 /// The value of the metric named by `metric_for_best_model`. Throws `MetricError` that lists the known names
@@ -25,7 +26,7 @@ std::vector<std::string_view> names_to_offer(const Metrics& metrics);
 double best_metric(const TrainingArguments& args, const Metrics& metrics);
 
 /// Updates the best metric in `state` and returns whether it improved. If no metric was chosen explicitly, a
-/// missing one is no improvement.
+/// missing one doesn't count as an improvement.
 bool update_best_metric(const TrainingArguments& args, const Metrics& metrics, TrainerState& state);
 
 }  // namespace etude::inline v0

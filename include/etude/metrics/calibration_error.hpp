@@ -12,13 +12,13 @@
 
 namespace etude::inline v0::metrics {
 
-/// How the gaps of the bins are combined: their mean weighted by the number of examples (the expected
-/// calibration error), the root of their mean square, or their maximum.
+/// How the gaps of the bins are combined: `l1` takes their mean weighted by the number of examples (the
+/// expected calibration error), `l2` the root of their weighted mean square, `max` their maximum.
 ETUDE_ENUM(CalibrationNorm, l1, l2, max);
 
 struct CalibrationErrorOptions {
   std::int64_t bins =
-      15;  ///< The number of bins of equal width from 0 to 1; a confidence of exactly 1 has its own.
+      15;  ///< The number of bins of equal width from 0 to 1; a confidence of exactly 1 gets another.
   CalibrationNorm norm = CalibrationNorm::l1;
   bool from_logits = true;                          ///< Scores are logits, not probabilities.
   std::optional<std::int64_t> ignore_index = -100;  ///< This label is ignored.

@@ -18,7 +18,7 @@ struct ClassMetricOptions {
   bool from_logits = true;                                 ///< Single scores are logits, not probabilities.
   double threshold = 0.5;                           ///< Single scores with a higher probability mean class 1.
   std::optional<std::int64_t> ignore_index = -100;  ///< This label is ignored.
-  std::string name = {};                            ///< Replaces the metric's own name.
+  std::string name = {};                            ///< Replaces the metric's name.
 };
 
 /// Counts each class's labels, predictions and correct predictions. An example with a NaN among its scores
@@ -32,7 +32,8 @@ class ClassCounts : public Accumulator {
  protected:
   ClassCounts(ClassMetricOptions options, std::string name);
 
-  /// The weighted harmonic mean of precision and recall: precision alone with weights 1 and 0.
+  /// The harmonic mean of precision and recall with these weights, averaged over the classes: weights 1 and 0
+  /// give the precision alone.
   Metrics mean_of(double precision, double recall) const;
 
  private:

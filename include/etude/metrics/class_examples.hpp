@@ -18,23 +18,23 @@ struct ClassExamples {
   /// The number of classes with scores; unset if predictions are class indices.
   std::optional<std::int64_t> num_classes() const;
 
-  /// int64 [n]: the class with the highest score, the lowest one among equal scores; for single scores,
-  /// whether the probability exceeds `threshold`. -1, which is never right, if a score of the example is NaN.
-  /// Throws ArgumentError unless `threshold` is from 0 to 1.
+  /// int64 [n]: the class with the highest score (the lowest such class if there is a tie); for single
+  /// scores, 1 if the probability exceeds `threshold`, else 0. -1, which is never right, if one of the
+  /// example's scores is NaN. Throws ArgumentError unless `threshold` is from 0 to 1.
   at::Tensor predicted(bool from_logits = true, double threshold = 0.5) const;
 
-  /// bool [n]: whether the label, or the class index given as a prediction, is outside 0..size-1.
+  /// bool [n]: true if the label, or the class index given as a prediction, is outside 0..size-1.
   at::Tensor outside(std::int64_t size) const;
 };
 
-/// Labels are [N, ...]. Predictions are scores [N, ..., C] or [N, C, ...]; or one score per label, of class
-/// 1, [N, ...], [N, ..., 1] or [N, 1, ...]; or class indices of an integer dtype in these three shapes. For
-/// other shapes throws DataError that begins with `metric`.
+/// Brings predictions and labels into that shape. Labels are [N, ...]. Predictions are scores [N, ..., C] or
+/// [N, C, ...]; or one score per label, of class 1, [N, ...], [N, ..., 1] or [N, 1, ...]; or class indices of
+/// an integer dtype in these three shapes. Throws DataError that begins with `metric` for other shapes.
 ClassExamples class_examples(std::string_view metric, const at::Tensor& predictions, const at::Tensor& labels,
                              std::optional<std::int64_t> ignore_index);
 
-/// The weighted number of occurrences of each of 0..size-1 in `index` (int64 [n], as is `weight`): a bincount
-/// that doesn't wait for a device.
+/// The weighted number of occurrences of each of 0..size-1 in `index`; `index` and `weight` are int64 [n]. A
+/// bincount that doesn't wait for the device.
 at::Tensor counts(const at::Tensor& index, const at::Tensor& weight, std::int64_t size);
 
 /// The number of classes from two sources. Throws ArgumentError if neither is set, DataError if they differ.
@@ -44,7 +44,7 @@ std::int64_t agreed_classes(std::string_view metric, std::optional<std::int64_t>
 /// Throws DataError if `outside`, the number of labels or predictions outside 0..C-1, isn't 0.
 void refuse_outside(std::string_view metric, std::int64_t outside);
 
-/// Throws DataError if `unordered`, the number of examples whose scores have no highest one, isn't 0.
+/// Throws DataError if `unordered`, the number of examples with a NaN among their scores, isn't 0.
 void refuse_unordered(std::string_view metric, std::int64_t unordered);
 
 }  // namespace etude::inline v0::metrics

@@ -12,8 +12,9 @@
 
 namespace etude::inline v0::metrics {
 
-/// The denominator of a confusion matrix's entries: nothing (they are counts), the labels of their class
-/// (rows), the predictions of their class (columns), or everything.
+/// What a confusion matrix's entries are divided by: `none` keeps counts, `labels` divides by the number of
+/// labels of the class (rows), `predictions` by its number of predictions (columns), `all` by the number of
+/// examples.
 ETUDE_ENUM(Normalization, none, labels, predictions, all);
 
 struct ConfusionMatrixOptions {
@@ -25,9 +26,9 @@ struct ConfusionMatrixOptions {
   std::string name = "confusion";
 };
 
-/// {"confusion_0_0", "confusion_0_1", ...}: how many labels of the first class were predicted as the second.
-/// Predictions are scores [N, ..., C] or [N, C, ...], one score of class 1 per label, or class indices;
-/// labels [N, ...].
+/// {"confusion_0_0", "confusion_0_1", ...}: the number of examples whose label is the first class and whose
+/// prediction is the second. Predictions are scores [N, ..., C] or [N, C, ...], one score of class 1 per
+/// label, or class indices; labels [N, ...].
 class ConfusionMatrix : public Accumulator {
  public:
   explicit ConfusionMatrix(ConfusionMatrixOptions options = {}) : options_(std::move(options)) {}

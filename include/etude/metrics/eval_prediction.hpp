@@ -19,17 +19,17 @@ struct EvalPrediction {
                         ///< `preprocess_logits_for_metrics`.
   Tensors label_ids;
   Tensors inputs;     ///< If `include_for_metrics` contains "inputs".
-  at::Tensor losses;  ///< If it contains "loss": one value per example, float32 [examples].
+  at::Tensor losses;  ///< If `include_for_metrics` contains "loss": float32 [examples].
   /// The separate batches, if `eval_do_concat_batches = false`; then the fields above are empty.
   std::vector<EvalPrediction> batches;
 };
 
 /// Computes the metrics of an evaluation; their names get the evaluation's prefix. With `batch_eval_metrics`
 /// it must take a second argument, `bool compute_result`: it is called for each batch, with true for the last
-/// one, and only that result counts. One callable in both ways works in both cases. If it has a `void
-/// reset()`, that is called at the start of an evaluation, since the previous one may have been aborted.
-/// With several processes, each gives its own batches to a StreamingMetric, and their states are merged;
-/// another callable gets the batches of all.
+/// one, and only that result counts. A callable that can be called both ways works in both cases. If it has a
+/// `void reset()`, that is called at the start of each evaluation, since the previous one may have been
+/// aborted. With several processes, a StreamingMetric gets its own process's batches, and the states are
+/// merged; any other callable gets the batches of all processes.
 class ComputeMetrics {
  public:
   ComputeMetrics() = default;
@@ -70,7 +70,7 @@ class ComputeMetrics {
   explicit operator bool() const { return static_cast<bool>(call_); }
   bool takes_whole() const { return takes_whole_; }
   bool takes_compute_result() const { return takes_compute_result_; }
-  /// Whether it is a StreamingMetric.
+  /// True if the callable is a StreamingMetric.
   bool merges() const { return merges_; }
 
   /// Called at the start of an evaluation.
@@ -83,7 +83,7 @@ class ComputeMetrics {
 
   /// The state of a StreamingMetric.
   std::vector<metrics::MetricState> state() const;
-  /// The result of all these states of a StreamingMetric; empty if there are none.
+  /// The result of a StreamingMetric with all these states merged; empty if there are none.
   Metrics merged(const std::vector<std::vector<metrics::MetricState>>& states) const {
     return call_({.states = &states});
   }

@@ -17,7 +17,7 @@ class RunHistory {
  public:
   virtual ~RunHistory() = default;
 
-  /// In the order of first use.
+  /// The names, in the order of first use.
   virtual std::vector<std::string> get_metric_names() const = 0;
 
   /// All values of a metric, or the last one. Throws MetricError that lists the known names.
@@ -33,7 +33,7 @@ class RunHistory {
   virtual void set_metric_name_prefix(std::string_view prefix) = 0;
   virtual std::string metric_name_prefix() const = 0;
 
-  /// The current or next epoch, from 1.
+  /// The number of the current or next epoch, from 1.
   virtual std::int64_t current_epoch() const = 0;
   virtual void set_epoch(std::int64_t epoch) = 0;
 

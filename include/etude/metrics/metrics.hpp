@@ -15,7 +15,7 @@
 namespace etude::inline v0 {
 namespace detail {
 
-/// `value` without the sign of a NaN, which would be printed but means nothing.
+/// Removes the sign of a NaN, which would be printed but means nothing.
 template <std::floating_point T>
 constexpr T without_sign_of_nan(T value) {
   return value == value ? value : std::numeric_limits<T>::quiet_NaN();
@@ -25,8 +25,8 @@ void check_metric_name(std::string_view name);
 
 }  // namespace detail
 
-/// Named numbers in insertion order: logs and results of evaluations. Lookup is linear, which is faster than
-/// a tree for the usual dozen entries.
+/// Named numbers in insertion order: logs and results of evaluations. Lookup is linear, which for the usual
+/// dozen entries is faster than a tree.
 class Metrics {
  public:
   using key_type = std::string;
@@ -37,7 +37,7 @@ class Metrics {
   using size_type = std::size_t;
 
   Metrics() = default;
-  /// `{{"loss", 0.5}, {"epoch", 1}}`; the last of duplicate names wins.
+  /// `{{"loss", 0.5}, {"epoch", 1}}`; if a name occurs twice, the last value wins.
   Metrics(std::initializer_list<value_type> entries);
 
   /// The value of `name`; a new name is appended with value 0. Throws ArgumentError for a new name that isn't

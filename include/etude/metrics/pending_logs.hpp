@@ -18,11 +18,11 @@ struct PendingLogState {
                (RunningMeanState, mean, "mean of the logged values"));
 };
 
-/// The values that callbacks logged since the last log: the mean for each name, in the order of first use.
+/// The values that callbacks have logged since the last log, averaged by name, in the order of first use.
 class PendingLogs {
  public:
-  /// Throws DataError for a tensor that doesn't have exactly one element, and ArgumentError for a name that
-  /// is empty or isn't UTF-8; nothing is added then.
+  /// Adds a value. Throws DataError for a tensor that doesn't have exactly one element, and ArgumentError for
+  /// a name that is empty or isn't UTF-8; nothing is added then.
   template <class Value, class Weight = double>
   void add(std::string_view name, const Value& value, const Weight& weight = 1) {
     try {
@@ -39,7 +39,7 @@ class PendingLogs {
     }
   }
 
-  /// Adds the values in `other`.
+  /// Adds all values of `other`.
   void merge(PendingLogs other);
 
   /// Moves everything into `logs`, overwriting existing entries.

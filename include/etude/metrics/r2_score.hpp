@@ -10,8 +10,9 @@
 namespace etude::inline v0::metrics {
 
 /// {"r2"}: the fraction of the labels' variance that the predictions explain, averaged over the outputs. As
-/// in scikit-learn, NaN for fewer than two labels; for constant labels 1 without errors, otherwise 0.
-/// Computed from distances to the mean, so that labels far from 0 lose no digits.
+/// in scikit-learn, the result is NaN for fewer than two labels; for constant labels, 1 if all predictions
+/// are right and 0 otherwise. It is computed from distances to the mean, so that labels far from 0 lose no
+/// digits.
 class R2Score : public Accumulator {
  public:
   explicit R2Score(RegressionOptions options = {});

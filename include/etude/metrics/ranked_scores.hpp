@@ -13,10 +13,10 @@ namespace etude::inline v0::metrics {
 
 /// The options of ranking metrics.
 struct RankingOptions {
-  Average average = Average::automatic;  ///< Any but `micro`.
+  Average average = Average::automatic;  ///< Any except `micro`.
   bool from_logits = true;               ///< Scores of several classes are logits, not probabilities.
   std::optional<std::int64_t> ignore_index = -100;  ///< This label is ignored.
-  std::string name = {};                            ///< Replaces the metric's own name.
+  std::string name = {};                            ///< Replaces the metric's name.
 };
 
 /// The number of examples at each distinct score, in descending order. Float64 [d] each.
@@ -36,9 +36,9 @@ class RankedScores : public Accumulator {
   /// Throws ArgumentError if the average is `micro`.
   RankedScores(RankingOptions options, std::string name);
 
-  /// `score` of class 1, or of each class, with NaN classes excluded from the mean. NaN if nothing was
-  /// counted; `without_positives` if only class 1 is requested and has no labels. Throws DataError if a label
-  /// is outside 0..C-1, or a score is NaN, which scikit-learn refuses too.
+  /// Computes `score` for class 1 or for each class, and excludes classes with NaN from the mean. The result
+  /// is NaN if nothing was counted, and `without_positives` if only class 1 is requested and it has no
+  /// labels. Throws DataError if a label is outside 0..C-1 or a score is NaN, which scikit-learn refuses too.
   Metrics of_rankings(double (*score)(const Ranking&), double without_positives) const;
 
  private:

@@ -11,10 +11,10 @@ namespace etude::inline v0::metrics {
 
 /// The options of regression metrics.
 struct RegressionOptions {
-  /// Elements with this label are ignored; none if unset. Set it to -100 if an evaluation pads sequences with
-  /// that.
+  /// Elements with this label are ignored. Set it to -100 if the evaluation pads sequences, which it does
+  /// with that value.
   std::optional<std::int64_t> ignore_index = {};
-  std::string name = {};  ///< Replaces the metric's own name.
+  std::string name = {};  ///< Replaces the metric's name.
 };
 
 /// The predictions and labels of a regression, one example per row and one output per column.
@@ -24,9 +24,9 @@ struct RegressionExamples {
   at::Tensor counted;  ///< bool [n, D]
 };
 
-/// In float64, or float32 on devices without it. Predictions and labels have the same shape [N, ...], except
-/// that one may have an additional last dimension of 1. For other shapes throws DataError that begins with
-/// `metric`.
+/// Brings predictions and labels into that shape, in float64, or float32 on devices without it. They have the
+/// same shape [N, ...], except that one may have an additional last dimension of 1. Throws DataError that
+/// begins with `metric` for other shapes.
 RegressionExamples regression_examples(std::string_view metric, const at::Tensor& predictions,
                                        const at::Tensor& labels, std::optional<std::int64_t> ignore_index);
 

@@ -21,9 +21,9 @@ struct RunningMeanState {
                (std::optional<std::int64_t>, first_filtered, "place of the first of them"));
 };
 
-/// The weighted mean of numbers and one-element tensors. What has the weight 0 counts for nothing, even a
-/// NaN. Tensors on a device are kept and read together when the mean is requested (or at the latest after
-/// `read_after` of them), so that adding one never waits.
+/// The weighted mean of numbers and one-element tensors. A value with weight 0 is ignored, even a NaN.
+/// Tensors on a device are kept and read together when the mean is requested, or after `read_after` of them,
+/// so that adding one doesn't wait.
 class RunningMean {
  public:
   /// With `filter_non_finite`, a NaN or an infinity counts as the mean of the preceding values since the last
@@ -35,20 +35,20 @@ class RunningMean {
 
   /// Throws `DataError` unless `value` has exactly one element.
   void add(const at::Tensor& value, double weight = 1, std::int64_t place = 0);
-  /// The same with a weight that is one element, perhaps on a device.
+  /// The same, with a weight that is a one-element tensor, perhaps on a device.
   void add(const at::Tensor& value, const at::Tensor& weight, std::int64_t place = 0);
 
   /// The sum of weight * value.
   double sum();
   /// The sum of the weights.
   double weight();
-  /// NaN if nothing finite was added.
+  /// The mean; NaN if nothing finite was added.
   double mean();
-  /// The number of values that weren't finite, filtered or not; then the place of the first.
+  /// The number of values that weren't finite, whether filtered or not, and the place of the first one.
   std::int64_t non_finite();
   std::optional<std::int64_t> first_non_finite();
-  /// The places of such values since the last `reset` or `load_state`, in order, each once if its values came
-  /// one after another.
+  /// The places of such values since the last `reset` or `load_state`, in order. A place with several
+  /// consecutive ones is listed once.
   const std::vector<std::int64_t>& non_finite_places();
   bool filters() const { return filter_; }
   void reset() { *this = RunningMean(filter_); }

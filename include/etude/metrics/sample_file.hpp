@@ -14,10 +14,10 @@
 /// Samples as files, for trackers and folders. Needs libpng, as formats/png.hpp does.
 namespace etude::inline v0::detail {
 
-/// ".txt", ".png" or ".wav".
+/// The extension of the sample's file: ".txt", ".png" or ".wav".
 std::string_view sample_extension(const Sample& sample);
 
-/// The bytes of a sample's file. Throws DataError for a sound that is too long for it.
+/// The bytes of a sample's file. Throws DataError for audio that is too long for the format.
 std::string sample_file(const Sample& sample);
 
 }  // namespace etude::inline v0::detail

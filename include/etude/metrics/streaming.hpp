@@ -17,7 +17,7 @@
 namespace etude::inline v0::metrics {
 namespace detail {
 
-/// Throws ArgumentError if `all` already contains one of `more`'s names.
+/// Adds `more` to `all`. Throws ArgumentError if `all` already contains one of its names.
 void take_in(Metrics& all, const Metrics& more);
 
 /// The entries of `state` whose names begin with "INDEX.", without that prefix.
@@ -26,8 +26,8 @@ std::vector<MetricState> state_of(const std::vector<MetricState>& state, std::si
 }  // namespace detail
 
 /// Combines several streaming metrics into one, usable as `compute_metrics` with or without
-/// `batch_eval_metrics`: `{.compute_metrics = metrics::streaming(metrics::Accuracy(), metrics::F1())}`. With
-/// it, an evaluation keeps only the predictions that a metric needs. Predictions and labels must be one
+/// `batch_eval_metrics`: `{.compute_metrics = metrics::streaming(metrics::Accuracy(), metrics::F1())}`. An
+/// evaluation then keeps no predictions beyond those that a metric needs. Predictions and labels must be one
 /// tensor each.
 template <StreamingMetric... Ms>
   requires(sizeof...(Ms) > 0)
@@ -36,7 +36,7 @@ class Streaming {
   Streaming() = default;
   explicit Streaming(Ms... metrics) : metrics_(std::move(metrics)...) {}
 
-  /// Throws the metrics' exceptions.
+  /// Updates all metrics. Their exceptions propagate.
   void update(const at::Tensor& predictions, const at::Tensor& labels) {
     std::apply([&](auto&... each) { (each.update(predictions, labels), ...); }, metrics_);
   }
@@ -73,8 +73,8 @@ class Streaming {
     (std::index_sequence_for<Ms...>());
   }
 
-  /// Adds a batch, or everything; with `compute_result`, returns the result and resets the state. Throws
-  /// DataError unless predictions and labels are one tensor each.
+  /// Adds a batch or a whole evaluation. With `compute_result`, returns the result and resets the state.
+  /// Throws DataError unless predictions and labels are one tensor each.
   Metrics operator()(const EvalPrediction& p, bool compute_result = true) {
     if (p.batches.empty()) update(p.predictions.single(), p.label_ids.single());
     for (const auto& batch : p.batches) update(batch.predictions.single(), batch.label_ids.single());

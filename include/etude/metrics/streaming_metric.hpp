@@ -13,11 +13,11 @@
 
 namespace etude::inline v0::metrics {
 
-/// How a part of a metric's state is merged with another process's: added elementwise, or concatenated along
-/// the first dimension.
+/// How part of a metric's state is merged with the same part from another process: added elementwise, or
+/// concatenated along the first dimension.
 enum class Merging { sum, concatenate };
 
-/// A part of a metric's state.
+/// Part of a metric's state.
 struct MetricState {
   std::string name;
   at::Tensor value;
@@ -38,8 +38,8 @@ concept StreamingMetric =
                           metric.merge(other);
                         };
 
-/// Replaces the metric's state by all these merged, of which empty ones are left out. Returns whether any is
-/// left.
+/// Replaces the metric's state with all of these, merged. Empty ones are skipped. Returns false if all are
+/// empty.
 template <StreamingMetric M>
 bool load_merged(M& metric, const std::vector<std::vector<MetricState>>& states) {
   metric.reset();
@@ -67,10 +67,10 @@ class Accumulator {
   void load_state(const std::vector<MetricState>& state);
 
  protected:
-  /// Adds to the sum of that name. Throws DataError unless the shapes are the same.
+  /// Adds `value` to the sum of that name. Throws DataError unless the shapes are the same.
   void sum(std::string_view name, const at::Tensor& value) { add(name, Merging::sum, value); }
-  /// Appends rows to those of that name. Throws DataError unless the shapes match except for the number of
-  /// rows.
+  /// Appends `rows` to the tensor of that name. Throws DataError unless the shapes match except for the
+  /// number of rows.
   void keep(std::string_view name, const at::Tensor& rows) { add(name, Merging::concatenate, rows); }
   /// The accumulated value of that name; undefined if there is none.
   at::Tensor value(std::string_view name) const;
@@ -80,7 +80,7 @@ class Accumulator {
   struct Entry {
     std::string name;
     Merging merging;
-    std::vector<at::Tensor> parts;  ///< a single one if they are summed
+    std::vector<at::Tensor> parts;  ///< only one if the parts are summed
   };
 
   void add(std::string_view name, Merging merging, const at::Tensor& value);

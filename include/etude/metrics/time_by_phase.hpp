@@ -15,41 +15,41 @@ namespace etude::inline v0 {
 ///
 /// - `setup`: before `TrainBegin`: loaders, optimizer, the checkpoint to resume;
 /// - `data`: fetching batches, moving them to the device, and keeping the position in the data;
-/// - `forward`, `backward`: `training_step`, and within it the trainer's `backward(loss)`;
+/// - `forward`, `backward`: `training_step` without and within the trainer's `backward(loss)`;
 /// - `update`: clipping, the optimizer, the schedule, zeroing the gradients, and what ends a step;
-/// - `communication`: messages to other processes, and waiting for theirs;
+/// - `communication`: sending messages to other processes, and waiting for theirs;
 /// - `evaluation`, `saving`: evaluations and predictions; checkpoints and models;
 /// - `logging`: reading and averaging what is logged;
-/// - `callbacks`: handlers of events, without evaluations and saving that they call;
+/// - `callbacks`: handlers of events, without the evaluations and saving that they call;
 /// - `host`: the program between the calls of `step`;
 /// - `other`: the rest.
 ETUDE_ENUM(TimedPhase, setup, data, forward, backward, update, communication, evaluation, saving, logging,
            callbacks, host, other);
 
-/// The wall time of a training by phase, in seconds of the host. A GPU works in the background: its time
-/// shows where the host waits for it, such as in `logging`.
+/// The wall time of a training by phase, in seconds on the host. A GPU works asynchronously, so its time
+/// appears in the phase in which the host waits for it, such as `logging`.
 struct TimeByPhase {
   std::array<double, enum_names<TimedPhase>.size()> seconds = {};
 
   double operator[](TimedPhase phase) const { return seconds[static_cast<std::size_t>(phase)]; }
-  /// The whole wall time.
+  /// The total wall time.
   double total() const;
-  /// The fraction of it that a phase takes; 0 if there is none.
+  /// The fraction of the total that a phase takes; 0 if the total is 0.
   double share(TimedPhase phase) const;
-  /// Seconds and percentage of each phase, longest first.
+  /// A table with the seconds and the percentage of each phase, longest first.
   std::string table() const;
 };
 
 /// Facts that `advice` needs besides times and arguments.
 struct AdviceFacts {
   std::int64_t steps = 0;  ///< update steps in that time
-  int threads = 1;         ///< that LibTorch divides an operator among
+  int threads = 1;         ///< that LibTorch uses for an operator
   int cores = 1;           ///< that this process may use
   bool on_cpu = true;
 };
 
-/// Suggests, one line each, arguments that would make a training faster, where a phase takes much of its
-/// time. Says nothing about trainings of less than ten seconds.
+/// Suggests arguments that would make a training faster if a phase takes much of its time, one per line.
+/// Empty for trainings of less than ten seconds.
 std::vector<std::string> advice(const TimeByPhase& times, const TrainingArguments& args,
                                 const AdviceFacts& facts);
 
