@@ -15,7 +15,7 @@ namespace detail {
 
 namespace {
 
-/// One element as text, with enough digits to tell it from others.
+/// One element as text, with enough digits to distinguish it from any other value.
 std::string element_text(const torch::Tensor& element) {
   if (element.is_complex()) {
     const auto value = torch::view_as_real(element);
@@ -27,7 +27,7 @@ std::string element_text(const torch::Tensor& element) {
   return fmt::format("{}", element.to(torch::kFloat).item<float>());
 }
 
-/// The place of an element in a tensor, from its number in row-major order.
+/// The indices of an element, computed from its number in row-major order.
 std::vector<std::int64_t> place_of(std::int64_t number, at::IntArrayRef sizes) {
   std::vector<std::int64_t> place(sizes.size());
   for (std::size_t d = sizes.size(); d-- > 0; number /= sizes[d]) place[d] = number % sizes[d];

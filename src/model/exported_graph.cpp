@@ -32,7 +32,8 @@ torch::Tensor wrapped_number(const at::Scalar& number) {
 
 namespace {
 
-/// Without undefined tensors, which operators mistake for tensors; they refuse to take none for one.
+/// Replaces an undefined tensor by None: operators treat an undefined tensor as a tensor, but refuse None for
+/// one.
 c10::IValue defined_or_none(c10::IValue value) {
   return value.isTensor() && !value.toTensor().defined() ? c10::IValue() : value;
 }
@@ -89,7 +90,7 @@ bool is_true(const c10::IValue& value) {
   return value.isTensor() ? value.toTensor().item().toBool() : value.toScalar().toBool();
 }
 
-/// Runs a node that has graphs: its arguments are on the stack, and its results replace them.
+/// Runs a node that has nested graphs. Its arguments are on the stack, where its results replace them.
 void run_graphs(const ExportedGraph::Node& node, torch::jit::Stack& stack, bool training) {
   using Kind = ExportedGraph::Node::Kind;
   GraphValues given(std::make_move_iterator(stack.begin()), std::make_move_iterator(stack.end()));
@@ -128,7 +129,8 @@ std::string ExportedGraph::Node::describe() const {
 
 namespace {
 
-/// An operator resizes the memory that it is given for its output, which may be part of the model.
+/// Calls a node's operator. An operator resizes the memory that it is given for its output, which may belong
+/// to the model.
 void call(const ExportedGraph::Node& node, torch::jit::Stack& stack) {
   if (!node.has_out) return node.operation->callBoxed(stack);
   const torch::Tensor out = stack.back().toTensor();
@@ -196,7 +198,7 @@ void ExportedGraph::find_last_uses() {
     for (auto argument = node->arguments.rbegin(); argument != node->arguments.rend(); ++argument)
       for (auto use = argument->uses.rbegin(); use != argument->uses.rend(); ++use) {
         if (use->slot == no_slot) continue;
-        // An integer of a list is copied out of its slot.
+        // An integer in a list is copied out of its slot, not moved.
         use->is_last = !needed[use->slot] && argument->form != Argument::Form::integers;
         if (!needed[use->slot] && !use->is_last) last.push_back(use->slot);
         needed[use->slot] = true;
@@ -207,7 +209,7 @@ void ExportedGraph::find_last_uses() {
 
 ExportedGraph ExportedGraph::pruned(const std::vector<bool>& absent_inputs) const {
   ExportedGraph result = *this;
-  std::vector<bool> absent(slots), needed(slots), stale(slots);  // stale: memory that lacks a write
+  std::vector<bool> absent(slots), needed(slots), stale(slots);  // stale: memory whose write was removed
   MemoryOwners owners(slots);
   const auto is_lacking = [&](Slot slot) { return absent[slot] || stale[owners.of(slot)]; };
   for (std::size_t i = 0; i < inputs.size(); ++i)

@@ -70,7 +70,8 @@ std::string exported_name(const ExportedJson& argument, std::string_view where) 
 
 namespace {
 
-/// How a file must write an argument of this type, which is an integer to LibTorch; empty for other types.
+/// The kind under which a file stores an argument of this type, which LibTorch passes as an integer; empty
+/// for other types.
 std::string_view enumeration_of(c10::TypeKind type) {
   switch (type) {
     case c10::TypeKind::ScalarTypeType:
@@ -84,7 +85,7 @@ std::string_view enumeration_of(c10::TypeKind type) {
   }
 }
 
-/// Reads one graph, and the graphs in its nodes by readers of their own.
+/// Reads one graph. Each nested graph in its nodes gets another reader.
 class GraphReader {
  public:
   GraphReader(torch::Device device, std::string_view where) : device_(device), where_(where) {}
@@ -109,7 +110,7 @@ class GraphReader {
   using Node = ExportedGraph::Node;
   using Slot = ExportedGraph::Slot;
   enum class Kind { tensor, integer, real, boolean, none };
-  /// The kinds of a graph's inputs and outputs; none goes with every other.
+  /// The kinds of a graph's inputs and outputs. `Kind::none` matches every other kind.
   struct Signature {
     std::vector<Kind> inputs, outputs;
   };
@@ -189,7 +190,7 @@ class GraphReader {
       read_operation(node, std::string_view(target).substr(10), inputs, where);
     else
       read_number(node, target, inputs, where);
-    if (node.kind == Node::Kind::operation && !node.operation) return;  // one that only asserts
+    if (node.kind == Node::Kind::operation && !node.operation) return;  // a node that only asserts
     read_outputs(node, outputs, where);
     graph.nodes.push_back(std::move(node));
   }
@@ -201,7 +202,7 @@ class GraphReader {
       throw exported_fault(where, "'{}' isn't the name of an operator", printable(target));
     const auto name = fmt::format("{}::{}", target.substr(0, dot), target.substr(dot + 1, last - dot - 1));
     const auto overload = std::string(target.substr(last + 1) == "default" ? "" : target.substr(last + 1));
-    // These only assert, before anything has run, what was true when the model was exported.
+    // These only assert what was true when the model was exported.
     if (name == "aten::_assert_tensor_metadata" || name == "aten::sym_constrain_range" ||
         name == "aten::sym_constrain_range_for_size")
       return;
@@ -345,7 +346,7 @@ class GraphReader {
     return value;
   }
 
-  /// An argument whose kind the file alone says.
+  /// Reads an argument whose kind only the file states.
   Argument plain(const ExportedJson& json, std::string_view where) const {
     const auto name = exported_name(json, where);
     if (!name.empty()) return {.form = Form::value, .uses = {{used(name, where)}}};
@@ -380,7 +381,7 @@ class GraphReader {
     const auto [kind, value] = exported_union(json, where);
     if (kind == "as_none") return {};
     const auto wrong = [&] { return exported_fault(where, "it must be {}", formal.type()->str()); };
-    const bool is_empty = value.is_array() && value.empty();  // it may be written as a list of any kind
+    const bool is_empty = value.is_array() && value.empty();  // an empty list may be stored as any kind
     switch (element->kind()) {
       case c10::TypeKind::TensorType: {
         if (kind != "as_tensors" && (kind != "as_optional_tensors" || !elements_are_optional)) {
@@ -426,7 +427,7 @@ class GraphReader {
   Argument integers(std::string_view kind, const ExportedJson& value, const c10::Argument& formal,
                     std::string_view where, Wrong wrong) const {
     c10::List<std::int64_t> list;
-    if (kind == "as_int") {  // stands for as many as the operator takes
+    if (kind == "as_int") {  // stands for a list of the operator's length
       for (std::int32_t i = 0; i < formal.N().value_or(1); ++i)
         list.push_back(exported_integer(value, where));
       return {.constant = std::move(list)};
@@ -468,7 +469,7 @@ class GraphReader {
                            node.arguments.size());
   }
 
-  /// A region, condition or loop: settings, graphs and operands, in this order of their kinds.
+  /// Reads a region, a condition or a loop: first its settings, then its graphs, then its operands.
   void read_graphs(Node& node, std::string_view target, const ExportedJson& inputs, std::string_view where) {
     using K = Node::Kind;
     if (target == "wrap_with_set_grad_enabled")
@@ -586,7 +587,7 @@ class GraphReader {
   torch::Device device_;
   std::string where_;
   Signature signature_;
-  std::vector<Signature> inner_;  // of the graphs of the node that is read
+  std::vector<Signature> inner_;  // of the nested graphs of the current node
   std::unordered_map<std::string, Slot> slots_;
   std::vector<Kind> kinds_;  // one per slot
 };

@@ -11,7 +11,7 @@ namespace etude::inline v0::detail {
 
 namespace {
 
-/// An operator's argument that says whether it trains.
+/// The argument of an operator that says whether it is in training mode.
 struct ModeArgument {
   std::string_view operation, argument;
 };
@@ -46,7 +46,7 @@ void visit_operations(ExportedGraph& graph, Visit visit) {
   }
 }
 
-/// A node's argument of that name; null if its operator has none.
+/// The node's argument of that name; null if its operator has none.
 ExportedGraph::Argument* argument_named(ExportedGraph::Node& node, std::string_view name) {
   const auto& formal = node.operation->schema().arguments();
   const auto found = std::ranges::find(
@@ -54,13 +54,13 @@ ExportedGraph::Argument* argument_named(ExportedGraph::Node& node, std::string_v
   return found == formal.end() ? nullptr : &node.arguments[static_cast<std::size_t>(found - formal.begin())];
 }
 
-/// Without running statistics, a norm uses those of the batch in both modes.
+/// True for a norm without running statistics: it uses the batch's in both modes.
 bool has_no_running_statistics(ExportedGraph::Node& node) {
   const auto* mean = argument_named(node, "running_mean");
   return mean && mean->form == ExportedGraph::Argument::Form::constant;
 }
 
-/// The argument that says whether an operator trains; null if there is none.
+/// The argument that says whether an operator is in training mode; null if there is none.
 ExportedGraph::Argument* mode_argument(ExportedGraph::Node& node, std::string_view operation) {
   const auto found = std::ranges::find(mode_arguments, operation, &ModeArgument::operation);
   if (found == mode_arguments.end() || has_no_running_statistics(node)) return nullptr;
@@ -70,7 +70,7 @@ ExportedGraph::Argument* mode_argument(ExportedGraph::Node& node, std::string_vi
              : nullptr;
 }
 
-/// Batch norms count their batches in training only.
+/// Makes batch norms count their batches only in training mode.
 void stop_counters_in_evaluation(ExportedProgram& program) {
   std::set<ExportedGraph::Slot> counters;
   for (const auto& state : program.states)
@@ -83,8 +83,7 @@ void stop_counters_in_evaluation(ExportedProgram& program) {
   }
 }
 
-/// The operator that changes a buffer where nothing says that it does so in training only; empty if there is
-/// none.
+/// The name of an operator that may change a buffer in evaluation mode too; empty if there is none.
 std::string writer_of_buffers(ExportedProgram& program) {
   std::set<ExportedGraph::Slot> buffers;
   for (const auto& state : program.states)

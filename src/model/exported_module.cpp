@@ -29,7 +29,7 @@ namespace detail {
 
 namespace {
 
-/// Hugging Face's names of inputs that only the loss needs.
+/// True for the names that Hugging Face gives to inputs that only the loss needs.
 bool is_label(std::string name) {
   for (auto& letter : name) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
   return name.find("label") != name.npos || name == "target" || name == "targets" ||
@@ -41,7 +41,8 @@ std::string class_of(const ExportedProgram& program, const std::string& path) {
   return found == program.classes.end() ? "ExportedModule" : found->second;
 }
 
-/// Children are made by the dots of a state's name; its last part is returned.
+/// Finds the module that a state's dotted name leads to, and creates those that are missing. Returns it with
+/// the last part of the name.
 std::pair<torch::nn::Module*, std::string> place_in(torch::nn::Module& root, const ExportedProgram& program,
                                                     const std::string& name) {
   auto* module = &root;
@@ -89,7 +90,7 @@ ExportedModuleImpl::ExportedModuleImpl(Content content)
           fmt::format("{}: it has no tensor '{}' of the adapter", file_, detail::printable(own)));
   training_ = bound(std::move(content.training));
   if (content.evaluation) evaluation_ = std::make_unique<Bound>(bound(std::move(*content.evaluation)));
-  convert(torch::kCPU, {}, false);  // also the graphs, if they were exported on another device
+  convert(torch::kCPU, {}, false);  // moves the graphs too, if they were exported on another device
 }
 
 torch::Tensor ExportedModuleImpl::tensor_of(const detail::ExportedProgram& program,
@@ -113,7 +114,7 @@ void ExportedModuleImpl::register_state(const detail::ExportedProgram& program) 
       continue;
     }
     if (!known.insert(state.name).second) continue;
-    constexpr std::ptrdiff_t deepest = 64;  // modules are visited recursively
+    constexpr std::ptrdiff_t deepest = 64;  // modules are visited recursively, so the depth is limited
     if (state.name.empty() || state.name.front() == '.' || state.name.back() == '.' ||
         state.name.find("..") != std::string::npos || std::ranges::count(state.name, '.') > deepest)
       throw CheckpointError(fmt::format("{}: '{}' isn't a valid name of a parameter or buffer", file_,

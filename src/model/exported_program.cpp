@@ -37,7 +37,7 @@ void check_version(const ExportedJson& program, std::string_view where) {
                          minor);
 }
 
-/// The names of a Python structure's leaves.
+/// The names of the leaves of a nested Python structure.
 class LeafNames {
  public:
   LeafNames(const ExportedJson& spec, const ExportedJson& named_tuples, std::string_view where)
@@ -46,7 +46,7 @@ class LeafNames {
   }
 
   std::vector<std::string> names;
-  bool are_named = false;  ///< whether the outermost structure has names
+  bool are_named = false;  ///< true if the outermost structure has names
 
  private:
   void add(const ExportedJson& spec, const std::string& prefix, int depth) {
@@ -76,7 +76,7 @@ class LeafNames {
     }
   }
 
-  /// Empty if it isn't a list of so many strings.
+  /// The strings of a list; empty if it isn't a list of `count` strings.
   static std::vector<std::string> strings_of(const ExportedJson& list, std::size_t count) {
     std::vector<std::string> result;
     if (!list.is_array() || list.size() != count) return {};
@@ -91,7 +91,7 @@ class LeafNames {
   std::string_view where_;
 };
 
-/// Reads the parts of a program around its graph.
+/// Reads a program: its graph, and the parts around it.
 class ProgramReader {
  public:
   ProgramReader(const ExportedJson& json, std::string_view where)
@@ -157,7 +157,7 @@ class ProgramReader {
     return *found->second;
   }
 
-  /// The model is on the device of its first parameter or buffer.
+  /// The device that the model was exported on: that of its first parameter or buffer.
   torch::Device device_of(const ExportedJson& inputs) const {
     for (const auto& input : inputs) {
       const auto [kind, spec] = exported_union(input, where_);
@@ -169,8 +169,7 @@ class ProgramReader {
     return torch::kCPU;
   }
 
-  /// The nodes say in which modules they were called: "key,path,package.Class;" and so on, the outermost
-  /// first.
+  /// Each node lists the modules that it was called in, "key,path,package.Class;" and so on, outermost first.
   void read_classes() {
     for (const auto& node : exported_member(graph_, "nodes", where_)) {
       if (!node.contains("metadata") || !node["metadata"].is_object() ||
@@ -260,7 +259,7 @@ class ProgramReader {
     const auto& least = exported_member(range, "min_val", where);
     const auto& most = exported_member(range, "max_val", where);
     Limits limits;
-    // Export assumes sizes of 2 and more, and takes 0 and 1 all the same.
+    // torch.export writes a minimum of 2 even for sizes that may also be 0 or 1.
     if (!least.is_null() && exported_integer(least, where) > 2) limits.first = exported_integer(least, where);
     if (!most.is_null()) limits.second = exported_integer(most, where);
     return limits;
@@ -278,7 +277,7 @@ class ProgramReader {
     for (auto& state : program_.states) state.normalizes = found.contains(program_.graph.inputs[state.index]);
   }
 
-  /// The conditions that aren't part of a single input's sizes.
+  /// Reads the conditions that aren't part of a single input's sizes.
   void read_conditions() {
     for (const auto& [text, range] : exported_member(json_, "range_constraints", where_).items()) {
       const auto [least, most] = limits_of(range, where_);
@@ -292,7 +291,7 @@ class ProgramReader {
 
   void add_condition(ExportedCondition condition) {
     for (const auto& variable : condition.expression.variables()) {
-      if (variable.kind == SizeVariable::Kind::other) return;  // of an input that isn't a tensor, a constant
+      if (variable.kind == SizeVariable::Kind::other) return;  // about a constant, not a tensor
       if (variable.kind == SizeVariable::Kind::symbol) {
         condition.inputs.push_back(0);
         continue;
@@ -311,7 +310,7 @@ class ProgramReader {
     program_.conditions.push_back(std::move(condition));
   }
 
-  /// torch.export makes the names of inputs so from their paths.
+  /// Derives the name of a graph's input from its path as torch.export does.
   static std::string placeholder_of(std::string name) {
     for (char& c : name)
       c = std::isalnum(static_cast<unsigned char>(c))
@@ -320,7 +319,8 @@ class ProgramReader {
     return name;
   }
 
-  /// Values of a graph have small letters only; the structure of the inputs has the names in Python.
+  /// Finds how input names are spelled in Python: the graph has them in lower case, but the structure of the
+  /// inputs keeps the spelling.
   void read_spellings() {
     for (const auto& entry : exported_list(exported_member(module_, "module_call_graph", where_), where_)) {
       if (exported_member(entry, "fqn", where_) != "") continue;
@@ -332,7 +332,7 @@ class ProgramReader {
       if (!spec.is_array() || spec.size() != 2 || spec[0] != 1) return;
       static const ExportedJson none = ExportedJson::object();
       for (const auto& leaf : LeafNames(spec[1], none, where_).names) {
-        if (!leaf.starts_with("1.")) continue;  // the second part has the inputs that were given by name
+        if (!leaf.starts_with("1.")) continue;  // part 1 holds the keyword arguments
         auto name = leaf.substr(2);
         std::ranges::replace(name, '.', '_');
         spellings_.emplace(placeholder_of(name), name);
@@ -399,7 +399,7 @@ std::string expected_sizes(const ExportedInput& input) {
   return fmt::format("{} [{}]", dtype_name(input.dtype), fmt::join(sizes, ", "));
 }
 
-/// Checks one batch.
+/// Checks the sizes of one batch.
 class SizeCheck {
  public:
   SizeCheck(const ExportedProgram& program, const std::vector<torch::Tensor>& given)
@@ -414,7 +414,7 @@ class SizeCheck {
   }
 
  private:
-  /// A symbol's value, and the size that says so.
+  /// A symbol's value, and the size that it was found from.
   struct Known {
     std::int64_t value, size;
     std::string place;
@@ -450,8 +450,8 @@ class SizeCheck {
     }
   }
 
-  /// Checks a size that depends on others, or finds the symbol that it depends on. Returns false if it has
-  /// more than one symbol that isn't known yet.
+  /// Checks a size given by a formula of symbols or, if one symbol isn't known yet, solves for it. Returns
+  /// false if several aren't known yet.
   bool check_dependent(const Dependent& each) {
     const auto& variables = each.formula->variables();
     std::vector<std::int64_t> values(variables.size());
@@ -480,7 +480,8 @@ class SizeCheck {
     return true;
   }
 
-  /// Sizes of the form a n + b are those that torch.export makes without another of size n.
+  /// Solves a n + b = size for n. Only such formulas are solved, since torch.export writes no others for an n
+  /// that isn't a size itself.
   template <class Formula>
   void solve(const Dependent& each, const std::string& symbol, Formula formula) {
     const double b = formula(0), a = formula(1) - b;

@@ -21,7 +21,7 @@ namespace etude::inline v0::detail {
 
 namespace {
 
-/// Finds operations by their parts.
+/// Finds groups of nodes that together compute a known operation.
 class GraphPatterns {
  public:
   using Graph = ExportedGraph;
@@ -39,8 +39,8 @@ class GraphPatterns {
       if (slot != Graph::no_slot) ++uses_[slot];
   }
 
-  /// The operand of "gelu_new" (Hendrycks and Gimpel 2016, in its approximation by tanh) if `node` is the
-  /// last of its operators.
+  /// The operand x of "gelu_new", 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) (Hendrycks and Gimpel
+  /// 2016), if `node` is its last operator.
   std::optional<Slot> operand_of_gelu(const Node& node) const {
     const auto halved_and_gate = operands(node, "aten::mul", "Tensor");
     if (!halved_and_gate) return {};
@@ -56,7 +56,7 @@ class GraphPatterns {
   }
 
  private:
-  /// The node that computes a value which nothing else uses.
+  /// The node that computes a value, if the value is used only once.
   const Node* only_for(Slot slot) const { return uses_[slot] == 1 ? producers_[slot] : nullptr; }
 
   static bool is(const Node& node, std::string_view name, std::string_view overload = "") {
@@ -90,7 +90,7 @@ class GraphPatterns {
     return node && is(*node, name) ? slot_of(node->arguments[0]) : std::nullopt;
   }
 
-  /// x of the value x * factor.
+  /// Returns x if a value is x * factor.
   std::optional<Slot> times(Slot slot, double factor) const {
     const auto* node = only_for(slot);
     const bool fits = node && is(*node, "aten::mul", "Tensor") && equals(node->arguments[1], factor);
@@ -104,7 +104,7 @@ class GraphPatterns {
     return fits ? slot_of(node->arguments[0]) : std::nullopt;
   }
 
-  /// Whether a value is x + 0.044715 x^3.
+  /// True if a value is x + 0.044715 x^3.
   bool is_x_plus_cube(Slot slot, Slot x) const {
     const auto* node = only_for(slot);
     const auto sum =
@@ -119,7 +119,7 @@ class GraphPatterns {
   std::vector<std::size_t> uses_;       // by slot
 };
 
-/// Whether a node gives its first argument as it is.
+/// True if a node is a slice that takes its whole argument.
 bool takes_everything(const ExportedGraph::Node& node) {
   if (!node.operation || node.operation->schema().name() != "aten::slice") return false;
   const auto number = [&](std::size_t i, std::int64_t otherwise) {
@@ -137,7 +137,7 @@ bool takes_everything(const ExportedGraph::Node& node) {
 void simplify(ExportedGraph& graph) {
   std::vector<ExportedGraph::Slot> now(graph.slots);
   for (std::size_t i = 0; i < now.size(); ++i) now[i] = i;
-  // An operator that gives its argument another shape in place needs a view of its own.
+  // An operator that reshapes its argument in place needs a separate view.
   std::set<ExportedGraph::Slot> reshaped;
   for (const auto& node : graph.nodes)
     if (node.operation && node.operation->hasTag(at::Tag::inplace_view) && !node.arguments[0].uses.empty())

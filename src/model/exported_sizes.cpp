@@ -25,7 +25,7 @@ struct SizeFunction {
   std::string_view name, function;
 };
 
-/// The functions of Python's expressions and SymPy's constructors, by the names that graphs give them.
+/// Python's operators and SymPy's constructors, with the names of the same functions in graphs.
 constexpr std::array size_functions{SizeFunction{"Add", "_operator.add"},
                                     SizeFunction{"CeilToInt", "math.ceil"},
                                     SizeFunction{"CleanDiv", "_operator.floordiv"},
@@ -52,7 +52,7 @@ constexpr std::array size_functions{SizeFunction{"Add", "_operator.add"},
 
 }  // namespace
 
-/// Reads by recursive descent, one function per precedence of Python's.
+/// A recursive descent parser, with one function for each level of Python's precedence.
 class SizeParser {
  public:
   SizeParser(std::string_view text, std::string_view where, SizeExpression& result)
@@ -84,7 +84,7 @@ class SizeParser {
   }
   static bool is_letter(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
 
-  /// Whether `token` comes next, which is skipped then: a sign that isn't the start of a longer one, or a
+  /// Skips `token` and returns true if it comes next: an operator that isn't the start of a longer one, or a
   /// word.
   bool take(std::string_view token) {
     skip_space();
@@ -132,7 +132,7 @@ class SizeParser {
     if (!take("if")) return;
     const auto condition = static_cast<std::ptrdiff_t>(result_.steps_.size());
     read_or();
-    // torch.sym_ite takes the condition first.
+    // torch.sym_ite takes the condition first, so move it to the front.
     std::rotate(result_.steps_.begin() + begin, result_.steps_.begin() + condition, result_.steps_.end());
     expect("else");
     read_choice();
@@ -265,7 +265,7 @@ class SizeParser {
       push(integer);
   }
 
-  /// A word, or several with dots between.
+  /// Reads a word, or several separated by dots.
   std::string read_name() {
     skip_space();
     const auto begin = at_;
@@ -294,7 +294,7 @@ class SizeParser {
     return number.toInt();
   }
 
-  /// L['a'][0].b.size()[1]: the path to an input, and its size, stride or offset.
+  /// Reads "L['a'][0].b.size()[1]": the path to an input, and its size, stride or offset.
   void read_input(std::size_t begin) {
     Variable variable{.kind = Variable::Kind::other, .name = {}};
     const auto add_to_path = [&](const std::string& part) {
@@ -345,7 +345,7 @@ class SizeParser {
   std::string_view where_;
   SizeExpression& result_;
   std::size_t at_ = 0;
-  std::size_t copied_ = 0;  // what lies before is in the result's text
+  std::size_t copied_ = 0;  // the text before this is already in the result
   int depth_ = 0;
 };
 

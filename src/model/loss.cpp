@@ -50,7 +50,7 @@ namespace detail {
 
 namespace {
 
-/// How to reshape `target`, if it differs from `wanted` only by a dimension of size 1.
+/// Says how to reshape `target` if it differs from `wanted` only by a dimension of size 1; otherwise empty.
 std::string_view reshaping(c10::IntArrayRef target, c10::IntArrayRef wanted) {
   const auto ends_with_one_more = [](c10::IntArrayRef longer, c10::IntArrayRef shorter) {
     return longer.size() == shorter.size() + 1 && longer.back() == 1 &&
@@ -80,7 +80,7 @@ void check_classes(std::string_view name, const torch::Tensor& output, const tor
                                   : reshaping(target.sizes(), expected)));
 }
 
-/// Checks numbers that are compared with the outputs elementwise.
+/// Checks targets that are compared with the outputs elementwise.
 void check_numbers(std::string_view name, const torch::Tensor& output, const torch::Tensor& target) {
   const bool is_wider = target.scalar_type() == torch::kDouble && output.scalar_type() != torch::kDouble;
   if (target.is_floating_point() && !is_wider) return;

@@ -47,13 +47,13 @@ constexpr bool is_one_of = (std::same_as<T, Types> || ...);
 
 namespace {
 
-/// Calls `visit` with a loss module of LibTorch's as its own type; false for any other.
+/// Calls `visit` with a LibTorch loss module, cast to its type. Returns false for any other module.
 template <class Visit>
 bool visit_loss(const torch::nn::Module& loss, Visit visit) {
   using namespace torch::nn;  // NOLINT(google-build-using-namespace): a list of its types
   const auto among = [&]<class... Known>(std::type_identity<std::tuple<Known...>>) {
     const auto is = [&]<class One>(std::type_identity<One>) {
-      if (typeid(loss) != typeid(One)) return false;  // one that derives from it may compute anything
+      if (typeid(loss) != typeid(One)) return false;  // a derived class may compute anything
       visit(dynamic_cast<const One&>(loss));
       return true;
     };
@@ -68,18 +68,18 @@ bool visit_loss(const torch::nn::Module& loss, Visit visit) {
           TripletMarginLossImpl, TripletMarginWithDistanceLossImpl, CTCLossImpl>>());
 }
 
-/// The number of labels that aren't `ignored`, each counted with the weight of its class.
+/// The number of labels that aren't `ignored`, each weighted by its class.
 LossDivisor divisor_of_classes(const torch::Tensor& labels, std::int64_t ignored,
                                const torch::Tensor& class_weights) {
   const torch::NoGradGuard no_grad;
-  const auto classes = labels.to(torch::kLong).flatten();  // uint8 has no -100
+  const auto classes = labels.to(torch::kLong).flatten();  // uint8 can't hold -100
   const auto counted = classes.ne(ignored);
   if (!class_weights.defined()) return LossDivisor(counted.sum());
   const auto weights = class_weights.gather(0, classes.clamp(0, class_weights.numel() - 1));
   return LossDivisor((weights * counted).sum());
 }
 
-/// The elements of `tensor`, where those along a dimension count as one.
+/// The number of elements of `tensor`, with those along `dim` counted as one.
 std::int64_t elements_without(const torch::Tensor& tensor, std::int64_t dim) {
   return tensor.dim() > 0 && tensor.size(dim) > 0 ? tensor.numel() / tensor.size(dim) : tensor.numel();
 }
@@ -92,7 +92,7 @@ LossDivisor divisor_of_mean(const M& loss, const Tensors& labels, const torch::T
   if constexpr (is_one_of<M, CrossEntropyLossImpl, NLLLossImpl>) {
     if (!last.is_floating_point())
       return divisor_of_classes(last, loss.options.ignore_index(), class_weights);
-    items = elements_without(last, last.dim() > 1 ? 1 : 0);  // they are shares of each class
+    items = elements_without(last, last.dim() > 1 ? 1 : 0);  // the labels are probabilities, one per class
   } else if constexpr (is_one_of<M, MultiLabelMarginLossImpl>) {
     items = last.dim() > 1 ? last.size(0) : 1;
   } else if constexpr (is_one_of<M, MultiLabelSoftMarginLossImpl, TripletMarginLossImpl,
@@ -102,7 +102,7 @@ LossDivisor divisor_of_mean(const M& loss, const Tensors& labels, const torch::T
     const bool is_by_rows = torch::enumtype::get_enum_name(loss.options.reduction()) == "kBatchMean";
     items = is_by_rows ? last.size(0) : last.numel();
   } else {
-    items = last.numel();  // CTCLoss: the lengths of the targets
+    items = last.numel();  // for CTCLoss, these are the lengths of the targets
   }
   return LossDivisor(static_cast<double>(items));
 }

@@ -63,7 +63,7 @@ class ScriptModel final : public AnyModel {
       required_ += !argument.default_value().has_value();
       ++most_;
     }
-    --required_, --most_;  // self
+    --required_, --most_;  // `self` doesn't count
   }
 
   std::string name() const override { return module_.type()->name()->name(); }
@@ -232,7 +232,7 @@ void Model::load_state_dict(const std::vector<NamedTensor>& state) const {
 EvalGuard::~EvalGuard() {
   try {
     if (restore_) restore_();
-  } catch (...) {  // A module whose own train() throws keeps its current mode.
+  } catch (...) {  // a module whose train() throws keeps its current mode
   }
 }
 

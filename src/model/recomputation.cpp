@@ -35,7 +35,7 @@ TensorList copies(const TensorList& tensors) {
   return result;
 }
 
-/// Past autograd, which would take it for a change of what a backward pass needs.
+/// Copies without telling autograd, which would treat it as a change to tensors that a backward pass needs.
 void copy_values(const TensorList& from, const TensorList& to) {
   for (std::size_t i = 0; i < from.size(); ++i) to[i].variable_data().copy_(from[i]);
 }
@@ -56,7 +56,8 @@ class ValuesGuard {
   TensorList before_;
 };
 
-/// Without gradients and the cache of autocast, whose conversions would be used again with gradients.
+/// Turns off gradients, and autocast's cache, since casts made without gradients would otherwise be reused
+/// where gradients are needed.
 struct ForwardOnly {
   ForwardOnly() { at::autocast::set_autocast_cache_enabled(false); }
   ForwardOnly(const ForwardOnly&) = delete;
@@ -67,8 +68,8 @@ struct ForwardOnly {
   bool was_enabled = at::autocast::is_autocast_cache_enabled();
 };
 
-/// The backward pass of a call of a unit, with everything that repeats it. Its edges are those of the inputs
-/// and then of the parameters.
+/// The backward pass of one call of a unit, with everything needed to repeat the call. Its edges lead to the
+/// inputs, then to the parameters.
 class RecomputedCall : public torch::autograd::Node {
  public:
   RecomputedCall(const UnitRunner::Forward& forward, const torch::nn::Module& module,
@@ -92,7 +93,7 @@ class RecomputedCall : public torch::autograd::Node {
     return std::ranges::any_of(next_edges(), [](const auto& edge) { return edge.is_valid(); });
   }
 
-  /// Makes everything as before the call.
+  /// Restores random numbers and buffers to their state before the call.
   void undo() const {
     random_.restore();
     copy_values(buffers_before_, buffers_);
@@ -122,7 +123,7 @@ class RecomputedCall : public torch::autograd::Node {
 
 }  // namespace
 
-/// The inputs as leaves of a graph of their own.
+/// The inputs, detached: leaves of a new graph.
 TensorList RecomputedCall::leaves() {
   const std::lock_guard lock(mutex_);
   if (is_released_)
@@ -200,7 +201,7 @@ torch::Tensor Recomputation::run(std::size_t unit, const UnitRunner::Forward& fo
   const auto is_source = [&](const torch::Tensor& input) {
     return input.defined() && input.is_alias_of(output);
   };
-  if (std::ranges::any_of(given, is_source)) {  // a view, which takes no memory
+  if (std::ranges::any_of(given, is_source)) {  // the output is a view, which takes no memory
     call->undo();
     return forward(inputs);
   }

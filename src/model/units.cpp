@@ -18,7 +18,7 @@ namespace detail {
 
 namespace {
 
-/// Stands in a Sequential for one of its children, which stays registered there.
+/// Takes the place of a Sequential's child, which stays registered there.
 class SequentialUnitImpl : public torch::nn::Module {
  public:
   SequentialUnitImpl(torch::nn::AnyModule module, UnitRunner& runner, std::size_t unit)
@@ -45,7 +45,7 @@ struct FoundUnits {
   std::vector<NamedModule> units = {};
   std::vector<std::pair<AnyUnits*, std::vector<std::size_t>>> lists = {};  // with the index of each element
   torch::nn::SequentialImpl* sequential = nullptr;
-  std::vector<std::size_t> indices = {};  // of its children
+  std::vector<std::size_t> indices = {};  // of the Sequential's children
 
   std::size_t index_of(std::string name, std::shared_ptr<torch::nn::Module> module) {
     const auto found = std::ranges::find(units, module, &NamedModule::module);

@@ -31,7 +31,7 @@ etude::detail::ExportedGraph read(const std::string& text) {
 Values run(const std::string& graph, Values given, bool training = true) {
   return read(graph).run(std::move(given), training);
 }
-// The only output of a graph of the tensor a and of these nodes, the last of which gives y.
+// Runs a graph with the input a and these nodes, the last of which computes y, and returns y.
 torch::Tensor of_a(const x::Texts& nodes, const torch::Tensor& a) {
   return run(x::graph({x::tensor("a")}, nodes, {x::tensor("y")}), {a}).at(0).toTensor();
 }
@@ -48,7 +48,7 @@ TEST_CASE("numbers take part in type promotion as numbers") {
   CHECK((of_a({add}, numbers({1})).scalar_type() == torch::kFloat));
   CHECK((of_a({add}, numbers({1}).to(torch::kBFloat16)).scalar_type() == torch::kBFloat16));
 
-  // So do numbers that the graph computes.
+  // The same holds for numbers that the graph computes.
   const x::Texts scaled{
       x::call("aten.sym_size.int", {{"self", x::tensor("a")}, {"dim", x::integer(0)}}, {x::size("n")}),
       x::call("_operator.truediv", {{"", x::size("n")}, {"", x::integer(4)}}, {x::any_real("r")}),
@@ -230,7 +230,7 @@ TEST_CASE("several outputs, of which some have no name") {
   CHECK(got[2].toInt() == 3);
 }
 
-// The results of the custom operator below.
+// The live results of the custom operator below.
 std::vector<std::weak_ptr<int>> living;
 int most_alive = 0;
 TEST_CASE("values are freed where they are last used") {

@@ -24,7 +24,7 @@ std::string fault_in(const std::string& text) {
   if (fault != "nothing was thrown") CHECK(fault.starts_with("m.pt2: models/m.json: "));
   return fault;
 }
-// The fault of a graph that has the tensors a and b, and the size n of a.
+// The error for a graph of these nodes with the inputs a and b, and the size n of a.
 std::string fault_with(const x::Texts& nodes, const x::Texts& outputs = {x::tensor("y")}) {
   x::Texts all{
       x::call("aten.sym_size.int", {{"self", x::tensor("a")}, {"dim", x::integer(0)}}, {x::size("n")})};
@@ -74,7 +74,7 @@ TEST_CASE("operators that touch files or memory of others are refused") {
   CHECK(contains(
       fault_of_call("aten.add.out", {{"self", x::tensor("a")}, {"other", x::tensor("a")}, {"out", x::none}}),
       "argument 'out' of aten::add.out: it is an output's memory: must be one tensor"));
-  // Names that look alike belong to models.
+  // Operators with similar names, which models use, are allowed.
   CHECK(fault_of_call("aten._unsafe_view.default", {{"self", x::tensor("a")}, {"size", x::integers({1})}}) ==
         "nothing was thrown");
 }
@@ -132,7 +132,7 @@ TEST_CASE("arguments have the operator's types") {
   CHECK(contains(cat(x::none), "'tensors' of aten::cat: it must be "));
   CHECK(contains(cat(R"({"as_optional_tensors": [{"as_none": true}]})"),
                  "'tensors' of aten::cat: it must be "));
-  // A number that an operator writes to would change the model.
+  // Writing to a constant number would change the model.
   CHECK(contains(fault_of_call("aten.add_.Tensor", {{"self", x::integer(1)}, {"other", x::tensor("a")}}),
                  "'self' of aten::add_.Tensor: it must be Tensor"));
 }
@@ -175,7 +175,7 @@ TEST_CASE("values are defined once, before they are used") {
   CHECK(contains(fault_with({relu("a", "z")}), "an output: 'y' is used before it is defined"));
   CHECK(contains(fault_in(x::graph({x::tensor("a"), x::tensor("a")}, {}, {})),
                  "an input: 'a' is defined twice"));
-  // A graph in a node sees its own values only.
+  // A nested graph sees only its own values.
   const auto inner = x::as_graph(x::graph({}, {relu("a", "z")}, {x::tensor("z")}));
   CHECK(contains(fault_of_call("higher_order.wrap_with_set_grad_enabled", {{"", x::flag(true)}, {"", inner}}),
                  "'a' is used before it is defined"));

@@ -116,7 +116,7 @@ TEST_CASE("sizes and types are checked against the export, in words") {
                  "dimension 0 of labels is 5, but dimension 0 of inputs is 4: they must be equal"));
   CHECK(contains(refused(good, torch::ones({4, 2})),
                  "dimension 1 of inputs is 3, but dimension 1 of labels is 2: they must be equal"));
-  // Also after a batch of these sizes was taken.
+  // It throws even after a batch of these sizes was accepted.
   CHECK(
       contains(refused(torch::ones({4, 3}, torch::kLong), good), "inputs is int64 [4, 3]: must be float32"));
 }
@@ -127,7 +127,7 @@ TEST_CASE("conditions of sizes are checked, with the inputs that they are about"
   model.inputs[2] = x::batch("labels_0", {"s2"});
   model.nodes.pop_back();
   model.outputs = {{"logits", "logits"}};
-  // As torch 2.13 writes them, of reshape(-1, 8), a comparison of sizes, and a list of inputs.
+  // Guards as torch 2.13 writes them for reshape(-1, 8), a comparison of sizes, and a list of inputs.
   const auto refused = [&](const std::string& guards, const torch::Tensor& inputs,
                            const torch::Tensor& labels) {
     model.guards = guards;
@@ -153,7 +153,8 @@ TEST_CASE("conditions of sizes are checked, with the inputs that they are about"
   CHECK(refusal(module, Tensors({torch::ones({4, 4})}, {"inputs"})) == "nothing was thrown");
   CHECK(contains(refusal(module, Tensors({torch::ones({4, 4}).t()}, {"inputs"})),
                  "must satisfy inputs.stride(1)"));
-  // Division by zero doesn't hold, as in Python; what isn't a tensor is constant.
+  // A division by zero fails the guard, as in Python. Inputs that aren't tensors are constant, so their
+  // guards hold.
   CHECK(contains(
       refused(R"(["L['n'] == 3", "7 % (L['inputs'].size()[0] // 2) != 9"])", torch::ones({1, 6}), labels),
       "must satisfy 7 % (inputs.size(0) // 2) != 9"));
@@ -312,7 +313,7 @@ TEST_CASE("tied names are one parameter") {
   const auto parameters = module->named_parameters();
   CHECK(parameters["tied"].is_same(parameters["scale.weight"]));
   module->forward(Tensors({numbers({1})}, {"inputs"})).single().sum().backward();
-  CHECK(parameters["tied"].grad().item<float>() == 6);  // of w^2
+  CHECK(parameters["tied"].grad().item<float>() == 6);  // the derivative of w^2 is 2 w
 }
 
 TEST_CASE("names that no module can have are refused") {
@@ -607,7 +608,7 @@ TEST_CASE("several threads run one model, with batches of their own sizes") {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&, t] {
-      const torch::NoGradGuard no_grad;  // of this thread
+      const torch::NoGradGuard no_grad;  // affects only this thread
       for (int i = 0; i < 100; ++i) {
         const auto in = torch::full({1 + (i + t) % 3}, static_cast<float>(t));
         const auto out = i % 2 ? module(in).single() : module(in, in).at("logits");
@@ -745,7 +746,7 @@ TEST_CASE("what stands around a graph must fit it") {
       "an output is a token, which isn't supported"));
   CHECK(contains(program_fault(with_text(json, R"([{"parameter": )", R"([{"custom_obj": )")),
                  "an input is a custom_obj"));
-  // The kind of an input is that of the graph's.
+  // The kind of an input must be the one in the graph.
   CHECK(contains(program_fault(with_text(json, R"("inputs": [{"as_tensor": {"name": "p_scale.weight"}})",
                                          R"("inputs": [{"as_sym_int": {"as_name": "p_scale.weight"}})")),
                  "'p_scale.weight' isn't the tensor in its place of the graph's inputs"));

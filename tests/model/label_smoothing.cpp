@@ -17,7 +17,7 @@ torch::Tensor logits() {
 }
 torch::Tensor labels() { return torch::tensor({{1, -100}, {0, 2}}); }
 
-/// Returns the same scores for any input, and computes its own loss.
+/// A model that returns the same scores for any input, and computes its loss itself.
 struct ScoresImpl : torch::nn::Module {
   torch::Tensor scores = register_parameter("scores", logits());
   std::map<std::string, torch::Tensor> forward(torch::Tensor) {
@@ -76,7 +76,7 @@ TEST_CASE("label_smoothing_factor smooths the loss of a model that computes its 
   CHECK(evaluated(options(0.1)) == doctest::Approx(0.8860857512880475).epsilon(1e-6));
 }
 
-/// A model whose scores are for the next label.
+/// A model whose scores predict the next label.
 struct NextScoresImpl : ScoresImpl {
   etude::LossItems loss_items() const { return etude::LossItems::shifted_labels; }
 };

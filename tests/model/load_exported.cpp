@@ -128,7 +128,7 @@ TEST_CASE("a tied tensor has the name that the file keeps, and an adapter its fi
   CHECK(saved(module) == Names{"other"});
   CHECK(module->named_parameters().keys() == Names{"w", "other"});
   CHECK(at_five(module) == 20);
-  for (const std::string name : {"w", "other"}) {  // a state may have either name
+  for (const std::string name : {"w", "other"}) {  // either name may be in the state
     etude::Model(module).load_state_dict({{name, torch::full({1}, 3.f)}});
     CHECK(at_five(module) == 45);
   }
@@ -257,7 +257,7 @@ TEST_CASE("a trained model is saved as a file of the same kind") {
     CHECK(after.find(name)->size == after.find(name)->compressed_size);
     CHECK((after.read(*after.find(name)) == before.read(entry)) == (name != "m/data/weights/weight_0"));
   }
-  // A clone knows the file too, and the file itself may be replaced by it.
+  // A clone knows the file too, and may replace it.
   const auto copy = std::dynamic_pointer_cast<etude::ExportedModuleImpl>(again->clone());
   copy->parameters()[0].fill_(4);
   copy->save_exported(path);

@@ -129,9 +129,9 @@ TEST_CASE("torch's losses don't silently compare every output with every target"
   CHECK(fault_of<etude::DataError>([&] {
           Loss{torch::nn::MSELoss()}(row, column);
         }).ends_with("; take the last dimension off with .squeeze(-1)"));
-  // The same for one target with all outputs.
+  // A single target for several outputs is refused too.
   CHECK_THROWS_AS(Loss{torch::nn::MSELoss()}(row, torch::ones({1})), etude::DataError);
-  // A custom loss may do this on purpose.
+  // A user's loss may broadcast on purpose.
   const Loss own = [](torch::Tensor output, torch::Tensor target) { return (output - target).sum(); };
   CHECK(own(column, row).item<double>() == 0);
 }

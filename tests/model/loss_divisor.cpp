@@ -136,7 +136,7 @@ TEST_CASE("labels that are ignored, and classes without weight, count for nothin
   const Loss weighted = torch::nn::CrossEntropyLoss(torch::nn::CrossEntropyLossOptions().weight(weight));
   CHECK(weighted.divisor(classes).read() == 3);  // 0.5, 0, 0, ignored, 2, 0.5, 0
   CHECK(weighted.divisor(classes.slice(0, 1, 3)).read() == 0);
-  // uint8 has no -100; 156 has its bits.
+  // uint8 can't hold -100; 156 has the same bits.
   CHECK(plain.divisor(torch::tensor({156, 1}, torch::kByte)).read() == 2);
   CHECK(etude::count_items(torch::tensor({156, 1}, torch::kByte)) == 2);
 }

@@ -93,7 +93,7 @@ TEST_CASE("a forward that takes the batch sees the labels") {
   const auto output = model.forward(etude::Batch{three(), two(), 1});
   CHECK(output.at("loss").item<double>() == 1);
   CHECK(model.forward(three()).names() == Names{"logits"});
-  // Other models get the batch's inputs.
+  // Models without such a forward get the batch's inputs.
   CHECK(Model(std::make_shared<Several>())
             .forward(etude::Batch{{two(), three()}, two(), 1})
             .single()
@@ -196,7 +196,7 @@ TEST_CASE("a state that doesn't fit is refused as a whole, with every error name
 
 TEST_CASE("the evaluation guard restores every submodule's mode") {
   Net net;
-  net->norm->eval();  // as one freezes it
+  net->norm->eval();  // as users freeze it
   const Model model = net;
   {
     const auto guard = model.eval_guard();

@@ -61,7 +61,7 @@ TORCH_MODULE(Net);
 
 torch::Tensor inputs() { return torch::linspace(-2, 2, 60).sin().reshape({10, 6}); }
 
-/// Everything that two passes leave behind: loss, gradients, buffers and the next random number.
+/// Runs two passes and returns all results: loss, gradients, buffers and the next random number.
 std::vector<torch::Tensor> after_two_passes(Net net, bool recomputes, bool bf16 = false) {
   std::optional<etude::RecomputedUnits> units;
   const etude::Model model(net);

@@ -59,7 +59,7 @@ Names names(const std::vector<etude::NamedModule>& units) {
   return result;
 }
 
-/// Runs each unit twice, and keeps what it was called with.
+/// Runs each unit twice, and records its calls.
 struct Twice final : etude::UnitRunner {
   torch::Tensor run(std::size_t unit, const Forward& forward, const Tensors& inputs) override {
     units.push_back(unit);

@@ -22,16 +22,16 @@ using CarriedTensors = std::map<std::string, torch::Tensor>;
 /// The module that CarriedState holds.
 class CarriedStateImpl : public torch::nn::Cloneable<CarriedStateImpl> {
  public:
-  /// The tensor that the last batch has left under this name, in the dtype and on the device of `options`, or
-  /// zeros of these sizes if there is none. It mustn't be written to. Throws DataError if it has other sizes:
-  /// the batch has another number of rows than the one before.
+  /// The tensor that the previous batch stored under this name, in the dtype and on the device of `options`,
+  /// or zeros of these sizes if there is none. It must not be written to. Throws DataError if its sizes
+  /// differ: this batch has a different number of rows than the previous one.
   torch::Tensor get(const std::string& name, at::IntArrayRef sizes, torch::TensorOptions options = {}) const;
 
-  /// Keeps the values of a tensor for the next batch, without its graph: backward stops at the window's
-  /// edge. The tensor mustn't be written to afterwards.
+  /// Keeps the values of a tensor for the next batch, without its graph: backward stops at the window's edge.
+  /// The tensor must not be written to afterwards.
   void set(const std::string& name, const torch::Tensor& tensor) { tensors_[name] = tensor.detach(); }
 
-  /// Forgets all tensors: the next batch begins with zeros.
+  /// Drops all tensors: the next batch begins with zeros.
   void reset() override { tensors_.clear(); }
 
   const CarriedTensors& tensors() const { return tensors_; }
@@ -51,9 +51,9 @@ class CarriedStateImpl : public torch::nn::Cloneable<CarriedStateImpl> {
 ///     const auto [y, after] = gru(x, before);
 ///     hidden->set("h", after);
 ///
-/// A Trainer resets it at the beginning of each epoch and of each dataset that it evaluates or predicts, puts
-/// it back after an evaluation, and saves it with each process's rows in checkpoints. It has no parameters or
-/// buffers, so files of weights don't have it, and a clone of the model begins with zeros.
+/// A Trainer resets the state at the beginning of each epoch and of each dataset that it evaluates or
+/// predicts, restores it after an evaluation, and saves each process's rows in checkpoints. It isn't a
+/// parameter or a buffer, so weight files don't contain it, and a clone of the model begins with zeros.
 class CarriedState : public torch::nn::ModuleHolder<CarriedStateImpl> {
  public:
   using torch::nn::ModuleHolder<CarriedStateImpl>::ModuleHolder;
@@ -70,9 +70,10 @@ class CarriedStates {
   /// The names of the modules.
   std::vector<std::string> names() const;
 
-  /// All tensors, each named "MODULE.NAME". They aren't copied: those of later batches replace them.
+  /// All tensors, each named "MODULE.NAME". They aren't copies, but later batches replace them rather than
+  /// change them.
   CarriedTensors tensors() const;
-  /// Makes these the only ones. Returns the names of those whose module doesn't exist.
+  /// Replaces all carried tensors with these. Returns the names of those whose module doesn't exist.
   std::vector<std::string> load(const CarriedTensors& tensors) const;
   void reset() const { load({}); }
 

@@ -27,12 +27,13 @@ namespace etude::inline v0 {
 struct LossOutput {
   torch::Tensor loss;    ///< one element
   Tensors outputs = {};  ///< without the loss
-  /// True if the loss is a sum over items divided by `num_items_in_batch`, so that the losses of a group add
-  /// up; otherwise it is a mean, and is multiplied by its micro-batch's share of the group: by what it is
-  /// divided by, if the trainer's `loss` or the model tells, or else by examples.
+  /// True if the loss is a sum over items divided by `num_items_in_batch`, so that the losses of a group of
+  /// micro-batches add up. Otherwise the loss is a mean, and is weighted by the micro-batch's share of the
+  /// group's items if the trainer's `loss` or the model says what it averages over, else by its share of the
+  /// examples.
   bool counts_items = false;
-  /// Parts of the loss by name, one element each: `{{"kl", kl}}`. They are logged, and averaged as the loss
-  /// is: in an evaluation under its prefix, "eval_kl".
+  /// Parts of the loss by name, one element each: `{{"kl", kl}}`. They are logged and averaged like the loss;
+  /// an evaluation adds its prefix ("eval_kl").
   Tensors logs = {};
 };
 
@@ -74,7 +75,8 @@ template <class M>
 concept ModelOrModule = std::same_as<M, Model> || HoldsModule<M> || std::derived_from<M, torch::nn::Module> ||
                         std::same_as<M, torch::jit::Module>;
 
-/// The model itself, or the module of a class that is the `index`th of `count`, as an object or in a holder.
+/// The model itself, or its `index`th module of class M, of which there must be `count`; as a reference or in
+/// a holder.
 template <ModelOrModule M>
 decltype(auto) model_as(Model& model, std::size_t index, std::size_t count) {
   if constexpr (std::same_as<M, Model>) {
@@ -116,7 +118,7 @@ struct ModulesOfLoss {
  private:
   static constexpr std::size_t size = sizeof...(Ms);
 
-  /// How many of the first `end` parameters are of M's class.
+  /// The number of parameters before `end` that are of M's class.
   template <class M>
   static constexpr std::size_t before(std::size_t end) {
     using Module = typename ModuleOf<M>::Type;
@@ -134,7 +136,7 @@ template <class Found, class Next, class... Rest>
 struct UpToBatch<Found, std::tuple<Next, Rest...>>
     : UpToBatch<typename Found::template With<Next>, std::tuple<Rest...>> {};
 
-/// What F takes before its batch; the model, if F is generic.
+/// The parameters of F before its batch. If F is generic, the model.
 template <class F>
 struct TakenByLoss : std::type_identity<ModulesOfLoss<Model>> {};
 template <class F>
@@ -150,10 +152,10 @@ concept FormOfComputeLoss = (!HoldsModule<F>) &&
 }  // namespace detail
 
 /// A function that computes the loss of a batch. It is called as `(modules..., batch)` or as `(modules...,
-/// batch, num_items)`. Its modules are the model as `etude::Model&`, or those that it uses, by their types,
-/// as `NetImpl&` or `Net`: of several Modules that have one type, it takes all, in their order. `num_items`
-/// is a `std::optional<double>`. It returns a LossOutput, the loss as a tensor, or parts by name, such as a
-/// `std::map<std::string, torch::Tensor>`: their sum is the loss, and they are logged.
+/// batch, num_items)`. Its modules are the whole model (`etude::Model&`) or the modules that it uses, found
+/// by type (`NetImpl&` or `Net`). If several Modules have the same type, it must take all of them, in their
+/// order. `num_items` is a `std::optional<double>`. It returns a LossOutput, the loss as a tensor, or parts
+/// by name, such as a `std::map<std::string, torch::Tensor>`: their sum is the loss, and they are logged.
 class ComputeLossOption {
  public:
   ComputeLossOption() = default;

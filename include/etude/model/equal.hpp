@@ -17,18 +17,18 @@ struct Comparison {
   explicit operator bool() const { return difference.empty(); }
 };
 
-/// Whether two tensors have the same dtype, the same shape and the same bits in every element, on whatever
-/// device and in whatever memory format. So NaN equals NaN, and 0 doesn't equal -0. The difference is such as
-/// "element [0, 3] is 0.5 and 0.25".
+/// True if two tensors have the same dtype, the same shape and the same bits in every element, on any devices
+/// and in any memory formats. So NaN equals NaN, and 0 doesn't equal -0. A difference reads "element [0, 3]
+/// is 0.5 and 0.25".
 Comparison equal(const torch::Tensor& a, const torch::Tensor& b);
 
-/// Whether two states have the same names, in any order, with equal tensors.
+/// True if two states have the same names, in any order, and equal tensors.
 Comparison equal(const std::vector<NamedTensor>& a, const std::vector<NamedTensor>& b);
 
-/// Whether both have equal tensors with the same names, or none, in the same order.
+/// True if both have equal tensors in the same order, with the same names or none.
 Comparison equal(const Tensors& a, const Tensors& b);
 
-/// Whether the parameters and buffers of two models or modules are equal: see `state_dict`.
+/// True if the parameters and buffers of two models or modules (see `state_dict`) are equal.
 Comparison equal(const Model& a, const Model& b);
 Comparison equal(const torch::nn::Module& a, const torch::nn::Module& b);
 

@@ -15,55 +15,56 @@
 
 namespace etude::inline v0::detail {
 
-/// A number that takes part in type promotion as a number and not as a tensor.
+/// A tensor that takes part in type promotion as a number does.
 torch::Tensor wrapped_number(const at::Scalar& number);
 
 /// A graph of operators of LibTorch's dispatcher, as torch.export writes it: arguments are prepared once, and
-/// each value is freed where it is last used. `read_graph` makes it from a file.
+/// each value is freed after its last use. `read_graph` reads it from a file.
 class ExportedGraph {
  public:
-  /// The place of a value while the graph runs.
+  /// The index of a value while the graph runs.
   using Slot = std::size_t;
   static constexpr Slot no_slot = static_cast<Slot>(-1);
 
-  /// A value of the graph where a node uses it.
+  /// One use of a value by a node.
   struct Use {
-    Slot slot = no_slot;   ///< `no_slot` is none, in a list of optional tensors
-    bool is_last = false;  ///< so that it can be moved from
+    Slot slot = no_slot;   ///< `no_slot` for an absent tensor in a list of optional ones
+    bool is_last = false;  ///< true if the value can be moved from
   };
 
   struct Argument {
     enum class Form { constant, value, tensors, optional_tensors, integers };
-    /// Changes a number into the type that the operator takes.
+    /// How a number is converted to the type that the operator takes.
     enum class Conversion { none, to_real, to_tensor };
 
     Form form = Form::constant;
     c10::IValue constant = {};                           ///< for `integers`, with zeros in place of the uses
     std::optional<c10::IValue> in_evaluation_mode = {};  ///< in place of `constant`
-    std::vector<Use> uses = {};                          ///< one for a value; one per element of a list
+    std::vector<Use> uses = {};                          ///< one for a value, or one per element of a list
     Conversion conversion = Conversion::none;
-    bool is_device = false;  ///< the constant is the device that the graph runs on
+    bool is_device = false;  ///< true if the constant is the device that the graph runs on
   };
 
   struct Node {
     enum class Kind { operation, number, grad_mode, autocast, condition, loop };
-    /// Replaces numbers on the stack by the result.
+    /// Replaces numbers on the stack with the result.
     using NumberFunction = void (*)(torch::jit::Stack&);
 
     std::string name = {};
     Kind kind = Kind::operation;
     libtorch::Optional<c10::OperatorHandle> operation = {};
     NumberFunction number = nullptr;
-    /// A region's body, a condition's two branches, a loop's condition and body.
+    /// The body of a region, the two branches of a condition, or the condition and the body of a loop.
     std::vector<ExportedGraph> graphs = {};
-    /// A region's: whether gradients are enabled; device type, dtype, whether autocast is enabled.
+    /// The settings of a region: whether gradients are enabled; or autocast's device type and dtype, and
+    /// whether it is enabled.
     std::vector<c10::IValue> settings = {};
-    bool follows_device = false;  ///< autocast is for the device that the graph runs on
-    std::size_t carried = 0;      ///< the arguments that a loop changes, before the others
+    bool follows_device = false;  ///< true if autocast is for the device that the graph runs on
+    std::size_t carried = 0;      ///< the number of arguments that a loop changes, which come first
     std::vector<Argument> arguments = {};
     std::vector<Slot> outputs = {};
-    bool has_out = false;          ///< its last argument is memory for its output
-    bool gives_list = false;       ///< the outputs are the elements of one list
+    bool has_out = false;          ///< true if the last argument is memory for the output
+    bool gives_list = false;       ///< true if the outputs are the elements of one list
     std::vector<Slot> freed = {};  ///< values that no later node uses
 
     std::string describe() const;
@@ -72,20 +73,20 @@ class ExportedGraph {
   std::size_t slots = 0;
   std::vector<Slot> inputs = {};
   std::vector<Slot> outputs = {};                  ///< `no_slot` for one that is absent
-  std::vector<c10::IValue> constant_outputs = {};  ///< in place of the absent ones
+  std::vector<c10::IValue> constant_outputs = {};  ///< take the place of the absent outputs
   std::vector<Node> nodes = {};
 
-  /// The outputs for one value per input. Errors of operators name the node.
+  /// Computes the outputs from one value per input. Errors of operators name the node.
   std::vector<c10::IValue> run(std::vector<c10::IValue> given, bool training) const;
 
-  /// The graph without the nodes that need an absent input, and those whose results nobody uses then. An
-  /// output that can't be computed is absent.
+  /// Returns the graph without the nodes that need an absent input, and without those whose results are then
+  /// unused. Outputs that can't be computed are absent.
   ExportedGraph pruned(const std::vector<bool>& absent_inputs) const;
 
-  /// Makes new tensors on this device.
+  /// Makes the graph create new tensors on this device.
   void to(torch::Device device);
 
-  /// Finds the last use of each value. Call it after a change of the nodes.
+  /// Finds the last use of each value. Call it after changing the nodes.
   void find_last_uses();
 
  private:
@@ -93,14 +94,14 @@ class ExportedGraph {
                 bool training) const;
 };
 
-/// Whether a node does something besides computing its outputs.
+/// True if a node has an effect besides computing its outputs.
 bool has_effect(const ExportedGraph::Node& node);
 
-/// Whether two places of a schema share memory.
+/// True if two arguments or results of a schema share memory.
 bool share_memory(const c10::AliasInfo* a, const c10::AliasInfo* b);
 
-/// For each value the one whose memory it has: its own, or another that it is a view of or that was changed
-/// in place.
+/// Knows which value owns the memory of each value: itself, or the value that it is a view of or an in-place
+/// update of.
 class MemoryOwners {
  public:
   explicit MemoryOwners(std::size_t slots) : owners_(slots) {
@@ -116,7 +117,7 @@ class MemoryOwners {
   template <class Visit>
   void visit_written(const ExportedGraph::Node& node, Visit visit) const {
     for (std::size_t j = 0; j < node.arguments.size(); ++j) {
-      // A graph within may write to all of its operands.
+      // A nested graph may write to any of its operands.
       const auto* info = node.operation ? node.operation->schema().arguments()[j].alias_info() : nullptr;
       const bool writes = node.operation ? info && info->isWrite() : has_effect(node);
       if (!writes) continue;

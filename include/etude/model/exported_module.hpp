@@ -29,89 +29,90 @@ namespace etude::inline v0 {
 
 class Pt2Archive;
 
-/// A model that Python's torch.export wrote, which runs and trains without Python as any torch::nn::Module;
-/// `load_exported` reads it from a file. Parameters and buffers have the names that they have in Python; a
-/// tied parameter is one tensor with several names. Several threads may call `forward` at the same time, as
-/// long as none changes the module.
+/// A model exported by Python's torch.export, which runs and trains without Python like any
+/// torch::nn::Module; `load_exported` reads it from a file. Parameters and buffers have their names from
+/// Python; a tied parameter is one tensor with several names. Several threads may call `forward` at the same
+/// time, as long as none changes the module.
 class ExportedModuleImpl : public torch::nn::Module, public HasNormParameters {
  public:
   /// The content of a file.
   struct Content {
-    std::string name;  ///< of the file, for messages
+    std::string name;  ///< the file's name, for messages
     detail::ExportedProgram training;
     std::shared_ptr<detail::ExportedProgram> evaluation;  ///< null if `training` serves both modes
-    /// Parameters and buffers, also those that aren't part of the state dict. Names of one tensor share it.
+    /// Parameters and buffers, including those that aren't part of the state dict. Several names of one
+    /// tensor share it.
     std::map<std::string, torch::Tensor> tensors;
     /// Text files that belong to the model, such as config.json, by name.
     ModelFiles files;
     LossItems loss_items = LossItems::unknown;
     std::shared_ptr<const Pt2Archive> archive = nullptr;  ///< for `save_exported`
-    /// Names of tied tensors, with those that they are saved under.
+    /// Maps names of tied tensors to the names that they are saved under.
     TiedNames tied = {};
-    /// The tensors of an adapter of PEFT, by their names in adapter_model.safetensors.
+    /// The tensors of a PEFT adapter: maps their names in adapter_model.safetensors to those in the model.
     std::map<std::string, std::string> adapter = {};
   };
 
   /// Throws CheckpointError if a tensor is missing or its name can't be registered.
   explicit ExportedModuleImpl(Content content);
 
-  /// The outputs, by the names that they have in Python if they have any. Inputs are taken by name, or by
-  /// position if they have no names and there is one for each input, or one for the only input that isn't a
-  /// label. Outputs that need an input that isn't given, such as the loss without labels, are left out.
-  /// Throws DataError for an input that the model doesn't take, sizes that it wasn't exported for, and if no
-  /// output can be computed; Error for an operator that can't follow the mode of the module.
+  /// Computes the outputs, which are named as in Python if they have names there. Inputs are taken by name
+  /// or, if they have no names, by position: one for each input of the model, or just one if a single input
+  /// isn't a label. Outputs that need an input that isn't given, such as the loss without labels, are left
+  /// out. Throws DataError for an input that the model doesn't take, for sizes that it wasn't exported for,
+  /// and if no output can be computed; Error for an operator that can't follow the module's mode.
   Tensors forward(const Tensors& inputs);
 
   /// A tensor that `forward` takes.
   struct Input {
     std::string name;
     torch::ScalarType dtype;
-    std::vector<std::int64_t> sizes;  ///< -1 for one that varies
-    bool is_label;                    ///< by its name: only the loss needs it
+    std::vector<std::int64_t> sizes;  ///< -1 for a size that may vary
+    bool is_label;                    ///< true if, by its name, only the loss needs it
   };
-  /// Its inputs, in their order in Python.
+  /// The model's inputs, in their order in Python.
   std::vector<Input> inputs() const;
   std::vector<std::string> input_names() const;
 
   /// Text files that belong to the model, such as config.json, by name.
   const ModelFiles& files() const { return files_; }
 
-  /// Names of tied tensors that aren't saved, with those that are: as `save_pretrained` of transformers does
-  /// it, if `tools/export.py` wrote the file.
+  /// Maps names of tied tensors that aren't saved to those that are, by the rule of `save_pretrained` in
+  /// transformers. Known if `tools/export.py` wrote the file.
   const TiedNames& tied_names() const { return tied_; }
 
-  /// adapter_model.safetensors, if the model has an adapter of PEFT.
+  /// The content of adapter_model.safetensors, if the model has a PEFT adapter.
   TensorFiles tensor_files() const;
 
-  /// The labels that its own loss is a mean over, if `tools/export.py` found them.
+  /// The labels that the model's loss is a mean over, if `tools/export.py` found that out.
   LossItems loss_items() const { return loss_items_; }
 
-  /// The weights and biases that the graph gives to operators of normalization.
+  /// The weights and biases that the graph passes to normalization operators.
   std::vector<torch::Tensor> norm_parameters() const override;
 
-  /// Writes a `.pt2` file with the graphs of the one that it was loaded from and the weights of now, in the
-  /// dtypes of that file, for Python's torch.export.load and `load_exported`. A file of that name is replaced
-  /// when the new one is whole. Throws CheckpointError for a file of torch 2.8, whose tensors are pickled,
-  /// and if the file can't be written.
+  /// Writes a `.pt2` file for Python's torch.export.load and `load_exported`: the graphs of the file that the
+  /// model was loaded from with the current weights, in the dtypes of that file. The file is written
+  /// atomically. Throws CheckpointError if the model comes from torch 2.8, whose tensors are pickled, and if
+  /// the file can't be written.
   void save_exported(const std::filesystem::path& path) const;
 
-  /// A copy with weights of its own, without gradients, on its device or the given one.
+  /// A deep copy without gradients, on the module's device or the given one.
   std::shared_ptr<torch::nn::Module> clone(
       const libtorch::Optional<torch::Device>& device = {}) const override;
 
-  /// As in Python, only floating-point tensors take another dtype; constants of the graph too.
+  /// As in Python, the dtype changes only for floating-point tensors, including constants of the graph.
   void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override;
   void to(torch::Dtype dtype, bool non_blocking = false) override;
   void to(torch::Device device, bool non_blocking = false) override;
 
  private:
-  /// A graph with the tensors that it is bound to.
+  /// A graph and the tensors bound to its inputs.
   struct Bound {
     detail::ExportedProgram program;
-    std::vector<std::pair<std::size_t, torch::Tensor>> tensors;  // by input of the graph
-    std::vector<std::pair<std::size_t, torch::Tensor>> mutated;  // buffers by output of the graph
-    std::vector<std::vector<std::int64_t>> checked;  // sizes and dtypes of the inputs that passed last
-    /// The graph for a batch that lacks inputs.
+    std::vector<std::pair<std::size_t, torch::Tensor>> tensors;  // by index of the graph's input
+    std::vector<std::pair<std::size_t, torch::Tensor>> mutated;  // buffers, by index of the graph's output
+    std::vector<std::vector<std::int64_t>> checked;  // sizes and dtypes of the last inputs that passed
+    /// The graphs for batches that lack these inputs.
     std::map<std::vector<bool>, detail::ExportedGraph> partial = {};
   };
 
@@ -129,16 +130,17 @@ class ExportedModuleImpl : public torch::nn::Module, public HasNormParameters {
   std::shared_ptr<const Pt2Archive> archive_;
   std::map<std::string, torch::Tensor> tensors_;  // parameters and buffers
   TiedNames tied_;
-  std::map<std::string, std::string> adapter_;  // names of tensors by those in the adapter's file
+  std::map<std::string, std::string> adapter_;  // from names in the adapter's file to names of tensors
   std::vector<torch::Tensor> constants_;        // tensors that aren't registered
   Bound training_;
   std::unique_ptr<Bound> evaluation_;  // null if `training_` serves both modes
   std::mutex mutex_;
 };
 
-/// The holder of an ExportedModuleImpl, as TORCH_MODULE makes it, which is called with tensors in their
-/// places, `model(ids, mask)`, or by their names, `model({{"input_ids", ids}, {"attention_mask", mask}})`.
-/// The result is a torch::Tensor where the model has one output, or has them by name or position.
+/// The holder of an ExportedModuleImpl, as TORCH_MODULE makes it. It is called with tensors by position,
+/// `model(ids, mask)`, or by name, `model({{"input_ids", ids}, {"attention_mask", mask}})`. The result
+/// converts to a torch::Tensor if the model has one output; otherwise its outputs are found by name or
+/// position.
 class ExportedModule : public torch::nn::ModuleHolder<ExportedModuleImpl> {
  public:
   using torch::nn::ModuleHolder<ExportedModuleImpl>::ModuleHolder;

@@ -14,11 +14,11 @@
 
 #include "etude/base/error.hpp"
 
-/// The functions of numbers in an exported graph, where sizes of tensors are computed: Python's operators,
-/// with Python's results.
+/// The functions of numbers in an exported graph, which compute sizes of tensors: Python's operators, with
+/// Python's results.
 namespace etude::inline v0::detail {
 
-/// Replaces its arguments on the stack by its result.
+/// Replaces its arguments on the stack with its result.
 struct NumberFunction {
   std::string_view name;
   std::size_t arguments;
@@ -47,7 +47,7 @@ void apply_two(torch::jit::Stack& stack, F f) {
   stack.assign({std::move(result)});
 }
 
-/// Works on the bits of two integers, and on the truth of other numbers.
+/// Works bitwise on two integers, and on the truth values of other numbers.
 template <class F>
 void apply_to_bits(torch::jit::Stack& stack, F f) {
   const bool bits = stack[0].isInt() && stack[1].isInt();
@@ -62,7 +62,7 @@ void check_divisor(T divisor) {
   if (divisor == 0) throw DataError("an exported graph divides a size by zero");
 }
 
-/// Has the sign of the divisor, as Python's %.
+/// The result has the sign of the divisor, as with Python's %.
 template <class T>
 T remainder_of(T a, T b) {
   check_divisor(b);
@@ -76,7 +76,7 @@ T remainder_of(T a, T b) {
   }
 }
 
-/// Rounds down, as Python's //.
+/// Rounds down, as Python's // does.
 template <class T>
 T floor_divided(T a, T b) {
   check_divisor(b);
@@ -88,7 +88,7 @@ T floor_divided(T a, T b) {
   }
 }
 
-/// Wraps around where Python's integers would grow.
+/// Wraps around where Python's integers would grow beyond 64 bits.
 template <class T, class F>
 T wrapping(T a, T b, F f) {
   if constexpr (std::same_as<T, double>)
@@ -173,10 +173,11 @@ inline constexpr std::array number_functions{
     NumberFunction{"torch._sym_sqrt", 1, [](NumberStack& s) { s.assign({std::sqrt(real_of(s[0]))}); }},
     NumberFunction{"torch.sym_sqrt", 1, [](NumberStack& s) { s.assign({std::sqrt(real_of(s[0]))}); }}};
 
-/// Null if there is none of that name.
+/// Returns null if there is no function of that name.
 const NumberFunction* find_number_function(std::string_view name);
 
-/// A size, stride or the like of a tensor, without a call of the dispatcher; null for other operators.
+/// Returns a function that reads a tensor's size, stride or the like without the dispatcher; null for other
+/// operators.
 inline auto size_function(std::string_view operation) -> void (*)(NumberStack&) {
   if (operation == "aten::sym_size")
     return [](NumberStack& s) { s.assign({s.at(0).toTensor().size(s.at(1).toInt())}); };

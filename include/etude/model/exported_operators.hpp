@@ -5,8 +5,8 @@
 
 namespace etude::inline v0::detail {
 
-/// LibTorch's own namespaces besides aten. Their operators are made by compilers and process groups, and
-/// believe their arguments.
+/// LibTorch's namespaces besides aten. Their operators are made for compilers and process groups, and trust
+/// their arguments.
 inline constexpr std::array<std::string_view, 22> internal_namespaces{"_c10d_functional",
                                                                       "_c10d_functional_autograd",
                                                                       "_native",
@@ -36,7 +36,7 @@ inline constexpr std::array<std::string_view, 10> unchecked_operators{
     "from_file",      "::set_",   "resize",    "_backward",      "_tensor_unsafe",
     "_reshape_alias", "_nested_", "quantized", "_cummax_helper", "_cummin_helper"};
 
-/// Whether an exported graph may not call an operator of this name, "aten::from_file".
+/// True if an exported graph may not call the operator of this name, such as "aten::from_file".
 bool is_refused(std::string_view name);
 
 }  // namespace etude::inline v0::detail

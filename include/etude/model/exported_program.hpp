@@ -17,19 +17,19 @@
 
 namespace etude::inline v0::detail {
 
-/// A size of an input, as the file states it.
+/// One size of an input, as the file states it.
 struct ExportedSize {
-  std::int64_t fixed = -1;  ///< if it isn't negative
+  std::int64_t fixed = -1;  ///< the size; negative if it may vary
   std::string symbol = {};  ///< sizes with the same symbol are equal; empty for one that depends on others
-  std::optional<SizeExpression> formula = {};  ///< of symbols, for one that depends on others
+  std::optional<SizeExpression> formula = {};  ///< of symbols, for a size that depends on others
   std::int64_t least = 0;
   std::optional<std::int64_t> most = {};
 };
 
-/// A condition of sizes that the file states, besides those of single sizes.
+/// A condition on sizes that the file states, besides the limits of single sizes.
 struct ExportedCondition {
-  SizeExpression expression;        ///< must be true if it has no limits
-  std::vector<std::size_t> inputs;  ///< by variable; of no meaning for symbols
+  SizeExpression expression;        ///< must be true, or within the limits if there are any
+  std::vector<std::size_t> inputs;  ///< the index of each variable's input; unused for symbols
   std::optional<std::int64_t> least = {}, most = {};
 };
 
@@ -48,36 +48,38 @@ struct ExportedState {
   std::size_t index = 0;  ///< in the inputs of the graph
   bool requires_grad = false;
   bool is_persistent = true;  ///< part of the state dict
-  bool normalizes = false;    ///< an operator of normalization takes it for its weight or bias
+  bool normalizes = false;    ///< true if a normalization operator uses it as its weight or bias
 };
 
 /// One graph of a file: the model in training mode, in evaluation mode, or in both.
 struct ExportedProgram {
   ExportedGraph graph;
   std::map<std::string, std::string> classes =
-      {};  ///< of Python's modules, by path; that of the model is empty
+      {};  ///< Python's class of each module, by path; the model's path is empty
   std::vector<ExportedState> states;
-  std::map<std::string, torch::Tensor> constants = {};  ///< the tensors of that kind of state
+  std::map<std::string, torch::Tensor> constants = {};  ///< the tensors of `states` of kind constant
   std::vector<ExportedInput> inputs;
-  std::vector<std::size_t> outputs;       ///< the tensors that forward returns, in the outputs of the graph
+  std::vector<std::size_t> outputs;       ///< indices of the graph's outputs that forward returns
   std::vector<std::string> output_names;  ///< one per output, or empty
   std::vector<std::pair<std::size_t, std::string>>
       mutations;  ///< outputs of the graph that are new values of buffers
   std::vector<ExportedCondition> conditions;
-  bool has_conditions_of_layout = false;  ///< of strides or offsets
+  bool has_conditions_of_layout = false;  ///< true if a condition is about strides or offsets
 
-  /// The operator that keeps a graph from running in the other mode than it was exported in; empty if none.
+  /// The operators that keep the graph from running in training mode, or in evaluation mode; empty if there
+  /// are none.
   std::string no_training, no_evaluation;
 
-  /// Throws DataError for inputs of another number of dimensions, another kind of dtype, or sizes that the
-  /// model wasn't exported for. Conditions of undefined tensors aren't checked.
+  /// Throws DataError for inputs with the wrong number of dimensions, the wrong kind of dtype, or sizes that
+  /// the model wasn't exported for. Conditions on undefined tensors aren't checked.
   void check_inputs(const std::vector<torch::Tensor>& given) const;
 };
 
-/// Reads the JSON of a graph with everything around it. Throws CheckpointError that begins with `where`.
+/// Reads a whole program, the graph and everything around it, from JSON. Throws CheckpointError that begins
+/// with `where`.
 ExportedProgram read_program(std::string_view json, std::string_view where);
 
-/// Lets operators that depend on the mode, dropout and the like, follow the mode of the module.
+/// Makes operators that depend on the mode, such as dropout, follow the module's mode.
 void follow_mode(ExportedProgram& program);
 
 }  // namespace etude::inline v0::detail

@@ -4,8 +4,8 @@
 
 namespace etude::inline v0::detail {
 
-/// Takes slices out of a graph that take everything, whose backward pass would copy, and makes one operator
-/// of the eight that Hugging Face's "gelu_new" is made of. The latter gives the same numbers up to rounding.
+/// Removes slices that take a whole tensor, because their backward pass would copy it, and fuses the eight
+/// operators of Hugging Face's "gelu_new" into one, which gives the same numbers up to rounding.
 void simplify(ExportedGraph& graph);
 
 }  // namespace etude::inline v0::detail

@@ -13,12 +13,12 @@
 
 namespace etude::inline v0::detail {
 
-/// A number that an expression of sizes is about.
+/// A variable in an expression of sizes.
 struct SizeVariable {
   enum class Kind { symbol, size, stride, storage_offset, other };
   Kind kind = Kind::symbol;
   std::string name = {};       ///< the symbol, or the input: Python's path to it, joined by "_"
-  std::int64_t dimension = 0;  ///< of a size or stride
+  std::int64_t dimension = 0;  ///< for a size or stride
   bool operator==(const SizeVariable&) const = default;
 };
 
@@ -26,36 +26,36 @@ struct SizeVariable {
 /// constructors of SymPy ("Mul(Integer(2), Symbol('s0'))").
 class SizeExpression {
  public:
-  /// Throws CheckpointError that begins with `where` for what it can't read.
+  /// Throws CheckpointError that begins with `where` for an expression that it can't read.
   SizeExpression(std::string_view text, std::string_view where);
 
   const std::vector<SizeVariable>& variables() const { return variables_; }
 
-  /// Its value for one value per variable. Throws DataError for a division by zero.
+  /// Computes the expression from one value per variable. Throws DataError for a division by zero.
   c10::IValue evaluate(const std::vector<std::int64_t>& values) const;
 
-  /// The expression with variables as "x.size(0)".
+  /// The expression as text, with variables such as "x.size(0)".
   const std::string& text() const { return text_; }
 
-  /// Whether it is a symbol alone.
+  /// True if the expression is a single symbol.
   bool is_symbol() const {
     return steps_.size() == 1 && !variables_.empty() && variables_.front().kind == SizeVariable::Kind::symbol;
   }
 
-  /// Whether it says that two variables are equal.
+  /// True if the expression says that two variables are equal.
   bool is_equality() const;
 
  private:
   friend class SizeParser;
 
   struct Step {
-    const NumberFunction* function = nullptr;  // replaces its arguments on the stack
+    const NumberFunction* function = nullptr;  // if set, replaces its arguments on the stack
     std::optional<std::size_t> variable = {};
     c10::IValue constant = {};
   };
 
   std::vector<SizeVariable> variables_;
-  std::vector<Step> steps_;  // arguments before their function
+  std::vector<Step> steps_;  // in postfix order: arguments come before their function
   std::string text_;
 };
 

@@ -32,13 +32,13 @@ constexpr bool forward_takes_some(std::index_sequence<I...>) {
   return (ForwardTakes<M, I + 1> || ...);
 }
 
-// Converts to T but, since only one user-defined conversion is allowed, to nothing that T converts to.
+// Converts to T, but not to anything that T converts to, since only one user-defined conversion is allowed.
 template <class T>
 struct OnlyFrom {
   operator const T&() const;
 };
 
-// A template isn't tested: it accepts anything, and its body may not compile for all types.
+// Templates aren't tested: they accept anything, and their bodies may not compile for all types.
 template <class M, class T>
 concept ForwardTakesWhole = requires(M& module, const OnlyFrom<T>& value) {
                               &M::forward;
@@ -55,8 +55,9 @@ struct ForwardProbe {
 template <class M>
 struct WithForwardProbe : M, ForwardProbe {};
 
-/// Whether M has a `forward` of any form, even a private one, which makes the name ambiguous beside another.
-/// A final class, which can't be a base, is only asked for a public one without overloads.
+/// True if M has any `forward`, even a private one: the name is then ambiguous in a class that also derives
+/// from another class with a `forward`. A final class can't be a base, so only a public, non-overloaded
+/// `forward` is found there.
 template <class M>
 consteval bool names_forward() {
   if constexpr (std::is_final_v<M>)
@@ -65,8 +66,8 @@ consteval bool names_forward() {
     return !requires { &WithForwardProbe<M>::forward; };
 }
 
-/// A module that has no `forward` on purpose, as where only `compute_loss` knows how its parts are used. The
-/// base class alone doesn't show whether there is one.
+/// A module without a `forward`, on purpose: for example, only `compute_loss` knows how its parts are used.
+/// torch::nn::Module itself is excluded, since the base class doesn't tell.
 template <class M>
 concept HasNoForward = !
 HasForward<M> && !std::same_as<M, torch::nn::Module> && !names_forward<M>();
@@ -76,7 +77,7 @@ decltype(auto) forward_first(M& module, const Tensors& inputs, std::index_sequen
   return module.forward(inputs[I]...);
 }
 
-/// Whether `forward` can be called with `count` tensors.
+/// True if `forward` can be called with `count` tensors.
 template <class M>
 constexpr bool forward_accepts(std::size_t count) {
   return [&]<std::size_t... I>(std::index_sequence<I...>) {

@@ -82,8 +82,8 @@ consteval auto forward_parameters() {
 
 }  // namespace detail
 
-/// The number of items that a batch's mean loss averages over: the elements of the (first) labels, except
-/// -100 if they are integers.
+/// The number of items that a batch's mean loss averages over: the number of elements of the first label
+/// tensor, without those equal to -100 if they are integers.
 std::int64_t count_items(const Tensors& labels);
 
 namespace detail {
@@ -140,10 +140,9 @@ torch::Tensor call_loss(std::type_identity<std::tuple<Parameter...>>, F& f, cons
   }
 }
 
-/// Throws DataError for operands for which torch's loss of that name (such as "CrossEntropyLoss") computes
-/// something unintended or fails with an unhelpful message: class indices of another type or shape, and
-/// elementwise losses of tensors with different types, or with different shapes, which LibTorch would
-/// broadcast.
+/// Throws DataError for operands with which torch's loss of that name (such as "CrossEntropyLoss") computes
+/// something unintended or fails with an unhelpful message: class indices of the wrong type or shape, and
+/// elementwise losses of tensors with different types, or different shapes, which LibTorch would broadcast.
 void check_operands(std::string_view name, const Tensors& outputs, const Tensors& labels);
 
 /// `loss` without dimensions. Throws DataError unless it has one element.
@@ -152,8 +151,8 @@ torch::Tensor scalar_loss(const torch::Tensor& loss);
 }  // namespace detail
 
 /// A type-erased loss; a copy refers to the same loss. It is made from
-/// - a `shared_ptr` or ModuleHolder of a loss module, torch's or your own, with `forward(output, target)`, or
-/// with one tensor for each of the model's outputs and labels;
+/// - a `shared_ptr` or ModuleHolder of a loss module, torch's or a user's, whose `forward` takes `(output,
+///   target)`, or one tensor for each of the model's outputs and labels;
 /// - any callable `(output, target) -> Tensor`, where each is a torch::Tensor or, for several, a `const
 /// Tensors&`;
 /// - the same with a third parameter, the number of items (a double, an integer, or an optional of these): a
@@ -180,7 +179,7 @@ class Loss {
     }
   }
 
-  // Compilers name the line that calls it; of a failed assertion they name that line last.
+  // Compilers name the line that calls this, and after a failed assertion they name it last.
   template <class T>
     requires(!std::same_as<T, Loss> && !detail::FormOfLoss<T>)
   __attribute__((unavailable(
@@ -190,21 +189,22 @@ class Loss {
 
   explicit operator bool() const { return compute_ != nullptr; }
 
-  /// The loss as a 0-dim tensor. Without `num_items`, a loss that takes it gets `count_items(labels)`, or an
-  /// empty optional if it takes one. Throws DataError if the loss isn't a single number, if there are more
-  /// outputs or labels than it takes, and if a torch loss module would broadcast output and target.
+  /// The loss as a 0-dim tensor. If `num_items` is unset, a loss that takes a number gets
+  /// `count_items(labels)`, and one that takes an optional gets an empty one. Throws DataError if the loss
+  /// isn't a single number, if there are more outputs or labels than it takes, and if a torch loss module
+  /// would broadcast output and target.
   torch::Tensor operator()(const Tensors& outputs, const Tensors& labels,
                            std::optional<double> num_items = {}) const {
     return detail::scalar_loss(compute_(outputs, labels, num_items));
   }
 
-  /// Whether the loss takes the number of items.
+  /// True if the loss takes the number of items.
   bool counts_items() const { return counts_items_; }
 
-  /// How the losses of parts make that of a batch; known of LibTorch's modules only.
+  /// How the losses of parts combine to that of a batch; only known for LibTorch's modules.
   LossReduction reduction() const { return module_ ? reduction_of(*module_) : LossReduction::unknown; }
-  /// What the loss of a batch with these labels is divided by, if its reduction is `mean`. It isn't waited
-  /// for if the labels are on a device.
+  /// The number that the loss of a batch with these labels is divided by, if its reduction is `mean`. Doesn't
+  /// wait for the device of the labels.
   LossDivisor divisor(const Tensors& labels) const;
 
   /// The loss module, which may have parameters; null for a callable.
@@ -222,7 +222,7 @@ class Loss {
   std::shared_ptr<torch::nn::Module> module_;
   bool counts_items_ = false;
 
-  /// The weights of the classes where the labels are, if the module has them elsewhere.
+  /// A copy of the class weights on the device of the labels, if the module's are on another.
   struct WeightsElsewhere {
     torch::Tensor original = {}, copy = {};
     std::int64_t version = 0;

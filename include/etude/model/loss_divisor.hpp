@@ -9,23 +9,23 @@
 
 namespace etude::inline v0 {
 
-/// The number by which a mean loss divides the sum over its items: of elements, of examples, of labels, or
-/// the sum of their classes' weights. The mean of a whole is the mean of its parts, weighted by their
-/// divisors.
+/// The number by which a mean loss divides the sum over its items: the number of elements, examples or
+/// labels, or the sum of the labels' class weights. The mean over a batch is the mean over its parts,
+/// weighted by their divisors.
 class LossDivisor {
  public:
   explicit LossDivisor(double number) : number_(number) {}
-  /// One element. On a device it stays unread, so that nothing waits for it.
+  /// The number as a one-element tensor. On a device it stays unread, so that nothing waits for it.
   explicit LossDivisor(const torch::Tensor& element);
 
-  /// Unset if it is on a device.
+  /// The number; unset if it is on a device.
   std::optional<double> number() const { return number_; }
-  /// The number, which this may wait for.
+  /// The number. Waits for the device, if it is on one.
   double read() const;
-  /// `number` or the element as a float64 tensor without dimensions.
+  /// The number as a 0-dim float64 tensor.
   torch::Tensor tensor() const;
 
-  /// Adds that of another part.
+  /// Adds the divisor of another part.
   LossDivisor& operator+=(const LossDivisor& other);
 
  private:
@@ -33,32 +33,33 @@ class LossDivisor {
   torch::Tensor element_;
 };
 
-/// How the losses of the parts of a batch make the loss of the whole.
+/// How the losses of the parts of a batch combine to the loss of the batch.
 enum class LossReduction {
   unknown,
   sum,  ///< They add up.
-  mean  ///< Their mean, weighted by their divisors, is the whole's.
+  mean  ///< Their mean, weighted by their divisors, is the batch's.
 };
 
-/// That of a loss module of LibTorch's own, as its options say. Unknown for any other type.
+/// The reduction in the options of a LibTorch loss module. Unknown for any other type.
 LossReduction reduction_of(const torch::nn::Module& loss);
 
-/// The divisor of such a loss with the reduction `mean` for a batch with these labels, which are the last of
-/// its operands. Never waits for a device. `class_weights` are those of the loss, where the labels are.
+/// The divisor of a LibTorch loss with reduction `mean`, for a batch with these labels, which are the loss's
+/// last operands. Never waits for a device. `class_weights` are the loss's, on the device of the labels.
 LossDivisor divisor_of(const torch::nn::Module& loss, const Tensors& labels,
                        const torch::Tensor& class_weights);
 
-/// The weights of the classes, if it has any; otherwise undefined.
+/// The class weights of a loss module; undefined if it has none.
 torch::Tensor class_weights_of(const torch::nn::Module& loss);
 
 namespace detail {
 
-/// A loss of 0 that depends on `outputs`, or if none of them requires a gradient, on `loss`. Its gradients
-/// are 0 even if both are NaN.
+/// A loss of 0 that depends on `outputs` or, if none of them requires a gradient, on `loss`. Its gradients
+/// are 0 even if all of these are NaN.
 torch::Tensor zero_loss(const torch::Tensor& loss, const Tensors& outputs);
 
-/// The mean `loss` of a part of a whole as its share of the whole's mean. It is 0 for a part without items,
-/// whose mean is NaN, unless the whole has none either.
+/// The contribution to a batch's mean of one part, whose mean is `loss`: that mean times the part's divisor
+/// over the batch's. A part without items, whose mean is NaN, contributes 0, unless the whole batch has no
+/// items.
 torch::Tensor share_of_mean(const torch::Tensor& loss, const Tensors& outputs, const LossDivisor& part,
                             const LossDivisor& whole);
 

@@ -28,17 +28,18 @@ using NamedTensor = std::pair<std::string, torch::Tensor>;
 /// Text files that belong to a model, such as config.json, by name.
 using ModelFiles = std::map<std::string, std::string>;
 
-/// Safetensors files beside a model's weights, by name: the names of tensors there, and in the model.
+/// Safetensors files saved next to a model's weights, by name. Each maps names of tensors in the file to
+/// names in the model.
 using TensorFiles = std::map<std::string, std::map<std::string, std::string>>;
 
-/// Names of tied tensors that aren't saved, with those that are.
+/// Maps names of tied tensors that aren't saved to those that are.
 using TiedNames = std::map<std::string, std::string>;
 
-/// The labels that the loss which a model computes itself is a mean over.
+/// For a model that computes its loss: the labels that the loss is a mean over.
 enum class LossItems {
   unknown,
-  labels,         ///< those that aren't -100
-  shifted_labels  ///< the same without the first of each row, since each score is for the next label
+  labels,         ///< all labels except -100
+  shifted_labels  ///< the same, without the first of each row, since each score predicts the next label
 };
 
 namespace detail {
@@ -75,7 +76,7 @@ Tensors output_of(const T& output) {
   if constexpr (TensorsConvertible<T>) return tensors_of(output);
 }
 
-/// The part common to all torch::nn::Modules.
+/// The part of AnyModel that all torch::nn::Modules share.
 class AnyNativeModel : public AnyModel {
  public:
   explicit AnyNativeModel(torch::nn::Module& module) : any_(module) {}
@@ -201,8 +202,8 @@ class EvalGuard {
 
 /// A type-erased model; a copy refers to the same model. It is made from a `std::shared_ptr<M>` or
 /// `torch::nn::ModuleHolder<M>` of a module whose `forward` takes 1 to 8 tensors (by value or const
-/// reference), or all of them as `const Tensors&`, or the `const Batch&`; or from a `torch::jit::Module`. One
-/// that has no `forward` at all serves a `compute_loss` that calls its parts.
+/// reference), or all of them as `const Tensors&`, or the `const Batch&`; or from a `torch::jit::Module`. A
+/// module without a `forward` suits a `compute_loss` that calls its parts.
 class Model {
  public:
   Model() = default;
@@ -214,12 +215,13 @@ class Model {
 
   explicit operator bool() const { return model_ != nullptr; }
 
-  /// The model's outputs, by name if it names them. Throws ArgumentError if it has no forward, and DataError
-  /// if forward doesn't accept this number of inputs, or if an output holds something other than tensors.
+  /// Computes the model's outputs, with names if the model names them. Throws ArgumentError if it has no
+  /// forward, and DataError if forward doesn't accept this number of inputs, or if an output holds something
+  /// other than tensors.
   Tensors forward(const Tensors& inputs) const;
 
-  /// The same for a batch's inputs; a forward that takes the whole batch sees its labels too.
-  // A template, so that `forward({a, b})` means two inputs.
+  /// The same for a batch's inputs. A forward that takes the whole batch also sees the labels.
+  // This is a template so that `forward({a, b})` means two inputs.
   template <std::same_as<Batch> B>
   Tensors forward(const B& batch) const {
     if (!accepts(batch.inputs.size())) refuse(batch.inputs);
@@ -228,10 +230,10 @@ class Model {
 
   bool has_forward() const { return model_->has_forward(); }
 
-  /// Whether forward accepts this number of tensors.
+  /// True if forward accepts this number of tensors.
   bool accepts(std::size_t count) const { return model_->accepts(count); }
 
-  /// Whether forward takes the whole batch, including its labels.
+  /// True if forward takes the whole batch, including its labels.
   bool takes_batch() const { return model_->takes_batch(); }
 
   /// The class name of the module.
@@ -242,16 +244,16 @@ class Model {
   std::vector<NamedTensor> named_buffers() const;
   std::vector<torch::Tensor> parameters() const;
 
-  /// Parameters, then buffers, under all their LibTorch names; the tensors are the model's own.
+  /// Parameters, then buffers, under all their LibTorch names. The tensors are the model's, not copies.
   std::vector<NamedTensor> named_state() const;
 
-  /// The same without names of tied tensors that the model doesn't save, which only an ExportedModule has, or
-  /// a module of one's own with `const TiedNames& tied_names() const`.
+  /// The same, without the names of tied tensors that the model doesn't save. Only an ExportedModule has such
+  /// names, or a user's module with `const TiedNames& tied_names() const`.
   std::vector<NamedTensor> state_dict() const;
 
-  /// Copies values into the model's own tensors, which keep their storage. A tensor with several names needs
-  /// one of them. Throws CheckpointError that lists every name that is missing, unexpected, duplicate or has
-  /// a different shape; nothing is copied then.
+  /// Copies values into the model's tensors, which keep their storage. For a tensor with several names, one
+  /// is enough. Throws CheckpointError that lists every name that is missing, unexpected, duplicate or has a
+  /// different shape; nothing is copied then.
   void load_state_dict(const std::vector<NamedTensor>& state) const;
 
   bool is_training() const { return model_->is_training(); }
@@ -261,17 +263,17 @@ class Model {
   /// Puts the model in evaluation mode until the guard is destroyed.
   [[nodiscard]] EvalGuard eval_guard() const;
 
-  /// The files that are saved beside its weights; none but for an ExportedModule, or a module of one's own
+  /// The text files that are saved next to the weights. Only an ExportedModule has any, or a user's module
   /// with `const ModelFiles& files() const`.
   ModelFiles files() const { return model_->files(); }
 
-  /// Safetensors files that are saved there, too; none but for an ExportedModule with an adapter of
-  /// PEFT, or a module of one's own with `TensorFiles tensor_files() const`.
+  /// The safetensors files that are also saved there. Only an ExportedModule with a PEFT adapter has any, or
+  /// a user's module with `TensorFiles tensor_files() const`.
   TensorFiles tensor_files() const { return model_->tensor_files(); }
 
-  /// The labels that its own loss is a mean over; unknown but for some ExportedModules, or a module of one's
-  /// own with `LossItems loss_items() const`. Accumulated batches are then weighted by their numbers of
-  /// labels, as with Hugging Face's Trainer, and label smoothing shifts labels as the loss does.
+  /// The labels that the model's loss is a mean over. Only some ExportedModules know them, or a user's module
+  /// with `LossItems loss_items() const`. If they are known, accumulated batches are weighted by their
+  /// numbers of labels, as in Hugging Face's Trainer, and label smoothing shifts labels as the loss does.
   LossItems loss_items() const { return model_->loss_items(); }
 
   /// Moves parameters and buffers; moved tensors get new storage.
@@ -280,22 +282,22 @@ class Model {
   /// The module; null for TorchScript.
   std::shared_ptr<torch::nn::Module> module() const { return model_->module(); }
 
-  /// The module as its own class, or through its holder: `as<Net>()` returns a NetImpl. Of a model that is
-  /// several Modules, the one of this class. Throws ArgumentError that names both types.
+  /// The module as its class: both `as<NetImpl>()` and, for the holder, `as<Net>()` return a NetImpl&. If the
+  /// model is several Modules, returns the one of this class. Throws ArgumentError that names both types.
   template <class Given, class M = typename detail::ModuleOf<Given>::Type>
   M& as() const {
     return nth<M>(0, 1);
   }
 
-  /// The module of this name, of a model that is several Modules. Throws ArgumentError for a name or a type
-  /// that it hasn't.
+  /// The module of this name in a model that is several Modules. Throws ArgumentError if there is none, or if
+  /// it has another type.
   template <class Given>
   auto& as(const std::string& name) const {
     return module(name).template as<Given>();
   }
 
-  /// The `index`th of the modules that are an M, of which there must be `count`; of a model that isn't
-  /// several Modules, the module itself. Throws ArgumentError for another count.
+  /// The `index`th module of class M in a model that is several Modules; of any other model, the module
+  /// itself. Throws ArgumentError unless there are `count` of them.
   template <class M>
   M& nth(std::size_t index, std::size_t count) const {
     static_assert(std::same_as<M, torch::jit::Module> || std::derived_from<M, torch::nn::Module>,
@@ -309,10 +311,10 @@ class Model {
     throw_is_not(type_name<M>(), found.size(), count);
   }
 
-  /// The modules of a model that is several Modules, in their order; none of any other.
+  /// The modules of a model that is several Modules, in their order; empty for any other model.
   std::vector<Model> modules() const;
 
-  /// The module of this name, of a model that is several Modules. Throws ArgumentError if there is none.
+  /// The module of this name in a model that is several Modules. Throws ArgumentError if there is none.
   Model module(const std::string& name) const;
 
  private:
@@ -337,7 +339,7 @@ class Model {
 };
 
 /// Parameters, then buffers, of a module and its children under all their names: `Model::state_dict` for a
-/// module alone, which needs no `forward`. The tensors are the module's own.
+/// module by itself, which needs no `forward`. The tensors are the module's, not copies.
 std::vector<NamedTensor> state_dict(const torch::nn::Module& module);
 
 template <class T>

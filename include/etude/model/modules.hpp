@@ -20,14 +20,14 @@ namespace etude::inline v0 {
 /// How a target follows its source: target = decay * target + (1 - decay) * source.
 struct TargetOptions {
   double decay = 0;        ///< in [0, 1); 0 copies the source
-  std::int64_t every = 1;  ///< follows after every so many update steps
+  std::int64_t every = 1;  ///< moves once every this many update steps
 };
 
 struct FrozenOptions {
-  bool save = false;  ///< whether files of weights and checkpoints hold it
+  bool save = false;  ///< true if weight files and checkpoints contain it
 };
 
-/// One of several modules, and what it is for.
+/// One of several modules, and its role.
 struct PartOfModel {
   enum class Role { trained, frozen, target };
 
@@ -45,13 +45,15 @@ struct PartOfModel {
 };
 
 /// A module that isn't trained, such as a teacher: its parameters get no gradients, it stays in evaluation
-/// mode and moves to the model's device. Weights and checkpoints don't hold it unless `save` is set.
+/// mode, and it moves to the model's device. Weight files and checkpoints don't contain it unless `save` is
+/// set.
 PartOfModel frozen(Model module, FrozenOptions options = {});
 
 /// A module that isn't trained and follows the one named `source`: a target network, or a teacher that is an
-/// exponential moving average of its student (BYOL, arXiv:2006.07733). It starts as a copy, and after an
-/// update step its parameters move by `torch.lerp`, while its buffers are copied. It stays in evaluation
-/// mode. Weights and checkpoints hold it. `module` must be of the source's form; its values are overwritten.
+/// exponential moving average of its student (BYOL, arXiv:2006.07733). It starts as a copy of the source;
+/// after an update step, its parameters move towards the source's by `torch.lerp`, and buffers are copied. It
+/// stays in evaluation mode. Weight files and checkpoints contain it. `module` must have tensors of the same
+/// names and shapes as the source; their values are overwritten.
 PartOfModel target_of(std::string source, Model module, TargetOptions options = {});
 
 struct NamedPart {
@@ -62,18 +64,18 @@ struct NamedPart {
 /// The module that Modules holds.
 class ModulesImpl : public torch::nn::Module {
  public:
-  /// Throws ArgumentError for a name that is empty, has a dot or is given twice, for a part of TorchScript
-  /// that would have to be saved, and for a target whose source or options are wrong.
+  /// Throws ArgumentError for a name that is empty, contains a dot or is given twice, for a TorchScript part
+  /// that would have to be saved, and for a target whose source or options are invalid.
   explicit ModulesImpl(std::vector<NamedPart> parts);
 
-  /// The outputs of the first module.
+  /// Computes the outputs of the first module.
   Tensors forward(const Tensors& inputs) { return parts_.front().part.model.forward(inputs); }
 
   const std::vector<NamedPart>& parts() const { return parts_; }
 
-  /// Whether a part follows another.
+  /// True if a part follows another.
   bool has_targets() const { return !followers_.empty(); }
-  /// Moves the targets that are due after update step `step`, the first of which is 1.
+  /// Moves the targets that are due after update step `step`, counted from 1.
   void move_targets(std::int64_t step);
 
   void train(bool on = true) override;
@@ -82,7 +84,7 @@ class ModulesImpl : public torch::nn::Module {
   void to(torch::Device device, bool non_blocking = false) override;
 
  private:
-  /// The tensors of a target, and those of its source that they follow.
+  /// A target's tensors, and the source's tensors that they follow.
   struct Follower {
     TargetOptions options;
     std::vector<torch::Tensor> parameters = {}, ends = {};
@@ -104,10 +106,11 @@ class ModulesImpl : public torch::nn::Module {
 ///                             {"teacher", etude::frozen(teacher)},
 ///                             {"slow", etude::target_of("student", copy, {.decay = 0.99})}}
 ///
-/// Parameters, checkpoints, optimizers and patterns name a module's tensors "generator.WEIGHT". A
-/// `compute_loss` takes the modules that it uses by their types, `(Generator& generator, Critic& critic,
-/// const etude::Batch& batch)`; where several have a type, it takes all of these, in their order. Others use
-/// `model.as<Critic>("critic")`. The model's own outputs, in predictions for example, are those of the first.
+/// A module's tensors are named "generator.WEIGHT" everywhere: in parameters, checkpoints, optimizers and
+/// patterns. A `compute_loss` takes the modules that it uses by their types, `(Generator& generator, Critic&
+/// critic, const etude::Batch& batch)`; if several have the same type, it takes all of those, in their order.
+/// Other code uses `model.as<Critic>("critic")`. The outputs of the first module are the model's outputs, for
+/// example in predictions.
 class Modules : public torch::nn::ModuleHolder<ModulesImpl> {
  public:
   Modules(std::initializer_list<NamedPart> parts)

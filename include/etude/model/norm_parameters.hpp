@@ -6,8 +6,8 @@
 
 namespace etude::inline v0 {
 
-/// A module that knows which of its parameters scale and shift what is normalized, whatever their names:
-/// weight decay spares them.
+/// A module that knows which of its parameters scale and shift normalized values, whatever their names, so
+/// that weight decay leaves them out.
 struct HasNormParameters {
   virtual std::vector<torch::Tensor> norm_parameters() const = 0;
 

@@ -13,19 +13,18 @@
 
 namespace etude::inline v0 {
 
-/// Runs a model's units without keeping what their backward passes need: these compute it again, which is
-/// also called gradient checkpointing (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost").
-/// Only a unit's inputs and copies of its buffers stay in memory, for about a third more time. The second
-/// forward pass has the first one's random numbers, buffers and autocast, so the gradients are the same to
-/// the bit. Random numbers of generators other than LibTorch's default ones aren't repeated, nor is state
-/// outside of buffers.
+/// Gradient checkpointing (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"): runs a model's
+/// units without keeping their activations, which the backward pass computes again. Only a unit's inputs and
+/// copies of its buffers stay in memory, at the cost of about a third more time. The second forward pass uses
+/// the same random numbers, buffers and autocast as the first, so gradients are bit-identical. Random numbers
+/// from generators other than LibTorch's default ones aren't repeated, nor is state outside of buffers.
 class Recomputation {
  public:
-  /// Throws what `units` throws.
+  /// Throws as `units` does.
   explicit Recomputation(const Model& model);
 
-  /// The output of a unit. Throws Error if the unit changes an input in place, and in a backward pass that
-  /// creates a graph.
+  /// Computes the output of a unit. Throws Error if the unit changes an input in place. A backward pass that
+  /// creates a graph throws Error too.
   torch::Tensor run(std::size_t unit, const UnitRunner::Forward& forward, const Tensors& inputs);
 
  private:
@@ -35,7 +34,7 @@ class Recomputation {
 /// Recomputes the units of a model, which must outlive it.
 class RecomputedUnits final : public UnitRunner {
  public:
-  /// Throws what `run_units` throws.
+  /// Throws as `run_units` does.
   explicit RecomputedUnits(const Model& model);
   RecomputedUnits(const RecomputedUnits&) = delete;
   RecomputedUnits& operator=(const RecomputedUnits&) = delete;

@@ -9,12 +9,13 @@
 namespace etude::inline v0 {
 namespace detail {
 
-/// A TorchScript module as a torch::nn::Module: the same parameters, buffers and children, by the same names.
+/// A TorchScript module as a torch::nn::Module with the same parameters, buffers and children, under the same
+/// names.
 class ScriptPart : public torch::nn::Module {
  public:
   explicit ScriptPart(torch::jit::Module script);
 
-  /// Sets the mode of the TorchScript module too.
+  /// Also sets the mode of the TorchScript module.
   void train(bool on = true) override;
 
  protected:
@@ -24,20 +25,19 @@ class ScriptPart : public torch::nn::Module {
 }  // namespace detail
 
 /// A TorchScript module as a part of a torch::nn::Module: `register_module("backbone",
-/// etude::ScriptModule(torch::jit::load(path)))`. Its parameters and buffers are registered under their own
-/// dotted names and are the tensors of the TorchScript module, so that they are trained, frozen, moved and
-/// saved with those around them, and each of its modules follows the mode of the whole. It begins in the mode
-/// that it was saved in. Tensors that are constants of the graph, as those of a frozen TorchScript module,
-/// stay as they are.
+/// etude::ScriptModule(torch::jit::load(path)))`. Its parameters and buffers keep their dotted names and
+/// share the tensors of the TorchScript module, so they are trained, frozen, moved and saved with the rest of
+/// the model, and each submodule follows the model's mode. It begins in the mode in which it was saved.
+/// Tensors that are constants of the graph, as in a frozen TorchScript module, stay as they are.
 class ScriptModuleImpl : public detail::ScriptPart {
  public:
   /// Throws ArgumentError for a module without a forward method.
   explicit ScriptModuleImpl(torch::jit::Module script);
 
-  /// The outputs, by name if they are a dictionary of them. Inputs are taken by position.
+  /// Computes the outputs, which are named if the module returns a dictionary. Inputs are taken by position.
   Tensors forward(const Tensors& inputs);
 
-  /// The module itself, for its other methods; it shares all tensors.
+  /// The TorchScript module, for its other methods. It shares all tensors with this one.
   const torch::jit::Module& script() const { return script_; }
 };
 

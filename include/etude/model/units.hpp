@@ -20,20 +20,20 @@
 
 namespace etude::inline v0 {
 
-/// A module within a model, with its name there.
+/// A module within a model, and its name there.
 struct NamedModule {
   std::string name;
   std::shared_ptr<torch::nn::Module> module;
 };
 
-/// Runs the units of a model in a way of its own, such as with parameters that are elsewhere between uses.
+/// Customizes how the units of a model run, for example with parameters that are elsewhere between uses.
 class UnitRunner {
  public:
-  /// The unit as a function of its inputs. It may be kept, and called again.
+  /// The unit as a function of its inputs, which may be stored and called again.
   using Forward = std::function<torch::Tensor(const Tensors& inputs)>;
 
   virtual ~UnitRunner() = default;
-  /// Called where the model calls a unit. `unit` is its index in `units(model)`.
+  /// Called when the model calls a unit. `unit` is its index in `units(model)`.
   virtual torch::Tensor run(std::size_t unit, const Forward& forward, const Tensors& inputs) = 0;
 };
 
@@ -44,13 +44,13 @@ class AnyUnits {
   virtual ~AnyUnits() = default;
   virtual std::vector<std::shared_ptr<torch::nn::Module>> modules() const = 0;
   virtual UnitRunner* runner() const = 0;
-  /// `unit` is the index of each module in `units(model)`.
+  /// `unit` has the index of each module in `units(model)`.
   virtual void set_runner(UnitRunner* runner, const std::vector<std::size_t>& unit) = 0;
 };
 
 }  // namespace detail
 
-/// An element of `Units`. It is called like the holder of its module, with tensors, and returns one.
+/// An element of `Units`. It is called with tensors, like the holder of its module, and returns a tensor.
 template <class M>
 class Unit {
  public:
@@ -125,9 +125,9 @@ class UnitsImpl : public torch::nn::Cloneable<UnitsImpl<M>>, public detail::AnyU
   std::vector<Unit<M>> units_;
 };
 
-/// Names the units of a model: layers of one class that run one after the other, of which each can be run
-/// again, have its parameters elsewhere between uses, be frozen, or have a learning rate of its own. It is a
-/// torch::nn::ModuleList whose elements are called without a cast:
+/// Marks the units of a model: layers of one class that run one after another. Each unit can be recomputed,
+/// keep its parameters elsewhere between uses, be frozen, or have its own learning rate. It is like a
+/// torch::nn::ModuleList whose elements can be called without a cast:
 ///
 ///     etude::Units<Block> blocks{register_module("blocks", etude::Units<Block>())};
 ///     ...
@@ -135,8 +135,8 @@ class UnitsImpl : public torch::nn::Cloneable<UnitsImpl<M>>, public detail::AnyU
 ///     ...
 ///     for (const auto& block : *blocks) x = block(x, mask);
 ///
-/// Such a call is that of the module and a comparison. Calls past it, such as `block->forward(x)`, are not
-/// seen by a UnitRunner.
+/// Such a call costs the module's call and a comparison. A UnitRunner doesn't see calls that bypass it, such
+/// as `block->forward(x)`.
 template <class M>
 class Units : public torch::nn::ModuleHolder<UnitsImpl<typename detail::ModuleOf<M>::Type>> {
  public:
@@ -144,12 +144,12 @@ class Units : public torch::nn::ModuleHolder<UnitsImpl<typename detail::ModuleOf
   using torch::nn::ModuleHolder<Impl>::ModuleHolder;
 };
 
-/// The children of a torch::nn::Sequential, or what a model holds in `Units`, in the order of registration;
-/// a module that stands there twice is listed once. Units within a unit belong to it. Throws ArgumentError
-/// for a model without units, and for TorchScript.
+/// The children of a torch::nn::Sequential, or the elements of the `Units` in a model, in the order of
+/// registration; a module that occurs twice is listed once. Units within a unit belong to that unit. Throws
+/// ArgumentError for a model without units, and for TorchScript.
 std::vector<NamedModule> units(const Model& model);
 
-/// Gives the units of a model back to themselves when it is destroyed.
+/// Ends `run_units` when it is destroyed.
 class UnitsGuard {
  public:
   explicit UnitsGuard(std::function<void()> restore) : restore_(std::move(restore)) {}
@@ -163,12 +163,12 @@ class UnitsGuard {
   std::function<void()> restore_;
 };
 
-/// Whether a UnitRunner runs the units of a model. Throws as `units`.
+/// True if a UnitRunner runs the units of a model. Throws as `units` does.
 bool are_units_run(const Model& model);
 
-/// Lets `runner` run the units of a model until the guard is destroyed, also where the module is called by
-/// itself. The children of a Sequential take one tensor then, and `Sequential::ptr` and `at` don't return
-/// them. Throws as `units`, and Error if the units have a runner already.
+/// Lets `runner` run the units of a model until the guard is destroyed, even if the module is called without
+/// its Model. Until then, the children of a Sequential take a single tensor, and `Sequential::ptr` and `at`
+/// don't return them. Throws as `units` does, and Error if the units already have a runner.
 [[nodiscard]] UnitsGuard run_units(const Model& model, UnitRunner& runner);
 
 }  // namespace etude::inline v0
