@@ -99,6 +99,8 @@ void Adafactor::update_parameter(std::size_t slot, const ParamGroup& group, std:
   const torch::Tensor squares = gradient.square().add_(options_.eps1);
   torch::Tensor step;
   if (of.columns.defined()) {
+    // The mean squares are estimated as row mean * column mean / mean of the row means (the paper's algorithm
+    // 4).
     of.square.mul_(decay).add_(squares.mean(-1), 1 - decay);
     of.columns.mul_(decay).add_(squares.mean(-2), 1 - decay);
     const torch::Tensor rows = of.square.div(of.square.mean(-1, /*keepdim=*/true)).rsqrt_();

@@ -25,7 +25,8 @@ namespace detail {
 
 namespace {
 
-/// A 16-bit average would stall: the increments are smaller than its precision.
+/// Averages 16-bit weights in float32: in 16 bits the average would stall, since the increments are below its
+/// precision.
 torch::ScalarType type_of_average(const torch::Tensor& tensor) {
   const auto type = tensor.scalar_type();
   return at::isFloatingType(type) && tensor.element_size() < 4 ? torch::kFloat : type;

@@ -10,9 +10,10 @@
 
 namespace etude::inline v0::detail {
 
+/// Computes the same bits as `first` and `next`, with operators.
 torch::Tensor RandomBits::bits(std::int64_t from, std::int64_t size, std::size_t rounding,
                                const torch::Device& device) const {
-  // int64 has room for 32 bits without a sign.
+  // Masks 32 unsigned bits in an int64, since LibTorch lacks uint32 operators.
   constexpr std::int64_t word = 0xffffffff;
   const auto masked = [](const torch::Tensor& x) { return x.bitwise_and_(at::Scalar(word)); };
   const auto shifted = [](const torch::Tensor& x, std::int64_t by) {

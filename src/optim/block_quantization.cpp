@@ -21,6 +21,7 @@ DynamicMap::DynamicMap(bool has_sign) {
   std::size_t count = 0;
   values_[count++] = 0;
   values_[count++] = 1;
+  // The values in a decade are the centres of equal intervals.
   for (int decade = 0; decade < 7; ++decade) {
     const int items = has_sign ? 1 << decade : 2 << decade;
     for (int i = 0; i < items; ++i) {
@@ -84,7 +85,7 @@ DynamicMap::Tables DynamicMap::on(const torch::Device& device) const {
 
 namespace {
 
-/// The scale of each element, in a vector.
+/// Repeats each block's scale for its elements, as a vector.
 torch::Tensor spread(const torch::Tensor& absmax, std::int64_t elements) {
   return absmax.unsqueeze(1).expand({-1, quantization_block}).flatten().narrow(0, 0, elements);
 }

@@ -21,7 +21,7 @@ namespace detail {
 
 namespace {
 
-/// Whether all are dense float32, float64 or bfloat16 CPU tensors, so that no operator is needed.
+/// True if all are dense float32, float64 or bfloat16 CPU tensors, which need no operator.
 bool are_plain(at::TensorList tensors) {
   return uses_cpu_kernels() && std::ranges::all_of(tensors, [](const torch::Tensor& tensor) {
            return tensor.is_cpu() && tensor.layout() == at::kStrided &&
@@ -31,8 +31,8 @@ bool are_plain(at::TensorList tensors) {
          });
 }
 
-/// A number on another device. The CPU, unlike other devices, would read it before an asynchronous copy is
-/// done.
+/// Copies a number to another device, asynchronously unless that is the CPU, which would read it before the
+/// copy is done.
 torch::Tensor moved_to(torch::Device device, const torch::Tensor& number, at::ScalarType type) {
   return number.to(device, type, /*non_blocking=*/!device.is_cpu());
 }

@@ -39,10 +39,10 @@ namespace detail {
 
 namespace {
 
-/// Makes the groups with these options as their defaults.
+/// Makes the groups, with these options as their defaults.
 using GroupsOf = std::function<std::vector<ParameterGroup>(double lr, double weight_decay)>;
 
-/// The options from `args`: first the fields that all optimizers share, then `optim_args`.
+/// The options from `args`: first from the fields that all optimizers share, then from `optim_args`.
 template <typename Options>
 Options optimizer_options(const TrainingArguments& args, Options options = {}) {
   options.lr = args.learning_rate;
@@ -131,7 +131,8 @@ ParameterRules follow_freezing_rules(const TrainingArguments& args, const NamedT
 
 namespace {
 
-/// The groups' parameters in the order of `parameters`, which the sums of L-BFGS depend on.
+/// Puts the groups' parameters into one group, in the order of `parameters`, since the sums of L-BFGS depend
+/// on the order.
 std::vector<ParameterGroup> in_one_group(const std::vector<ParameterGroup>& groups,
                                          const NamedTensors& parameters, double weight_decay) {
   std::unordered_set<std::string_view> grouped;
@@ -143,7 +144,8 @@ std::vector<ParameterGroup> in_one_group(const std::vector<ParameterGroup>& grou
   return {std::move(all)};
 }
 
-/// `split(weight_decay)` makes the groups that the arguments and rules then divide.
+/// Makes an optimizer from the groups that `split(weight_decay)` returns, divided further by the arguments
+/// and rules.
 template <class Split>
 std::unique_ptr<Optimizer> create_divided(const TrainingArguments& args, const NamedTensors& parameters,
                                           const ParameterRules& given, const ChosenNames& chosen,

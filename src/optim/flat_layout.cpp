@@ -58,7 +58,7 @@ void FlatLayout::gather(std::size_t buffer, const torch::Tensor& whole) const {
 torch::Tensor FlatLayout::gathered(std::size_t buffer, const torch::Tensor& owned) const {
   if (!is_sharded()) return owned;
   const torch::Tensor whole = at::full({buffers[buffer].size}, 0, buffers[buffer].options);
-  const torch::Tensor as_values = owned.view(whole.scalar_type());  // not every backend sends int16
+  const torch::Tensor as_values = owned.view(whole.scalar_type());  // not every backend can send int16
   for (const auto& [begin, size, kept] : segments(buffer))
     whole.narrow(0, begin, size).copy_(as_values.narrow(0, kept, size));
   gather(buffer, whole);
@@ -100,13 +100,13 @@ void check_trainable(const std::string& name, const torch::Tensor& tensor) {
   }
 }
 
-/// Different tensors over the same memory would be separated in the flat buffers.
+/// Throws for different tensors over the same memory, which the flat buffers would separate.
 void check_apart(const NamedTensors& parameters) {
   std::vector<std::tuple<const char*, const char*, const std::string*>> spans;
   for (const auto& [name, tensor] : parameters) {
     if (tensor.numel() == 0 || !tensor.is_non_overlapping_and_dense()) continue;
     const auto* begin = static_cast<const char*>(tensor.data_ptr());
-    if (!begin) continue;  // a meta tensor
+    if (!begin) continue;  // a meta tensor has no memory
     spans.emplace_back(begin, begin + tensor.nbytes(), &name);
   }
   std::ranges::sort(spans);
@@ -184,7 +184,8 @@ FlatPlan plan_flat(const std::vector<NamedTensors>& groups, const FlatLayout* pr
     const std::int64_t unit = 64 / element * shard.count;
     const auto whole_units = [&](std::int64_t elements) { return (elements + unit - 1) / unit * unit; };
     if (layout->is_sharded()) buffer.size = whole_units(buffer.size);
-    // Two blocks of gradients exist beside the share: small ones, so that they don't undo what it saves.
+    // Two blocks of gradients exist in addition to the share, so they are small: otherwise they would use up
+    // what the share saves.
     const auto small_block = std::max(std::int64_t{1} << 20, buffer.size * element / (8 * shard.count));
     const auto block_bytes = shard.gradients ? std::min(shard.block_bytes, small_block) : shard.block_bytes;
     buffer.block = layout->is_sharded() ? whole_units(std::max<std::int64_t>(block_bytes / element, 1))

@@ -203,7 +203,7 @@ NamedTensors FlatOptimizer::gather_state(bool wanted) {
   const torch::NoGradGuard no_grad;
   flat_.mend();
   if (layout_ != flat_.layout()) adopt_layout();
-  std::vector<std::vector<torch::Tensor>> wholes(moments_.size());  // as `buffers_`
+  std::vector<std::vector<torch::Tensor>> wholes(moments_.size());  // indexed like `buffers_`
   for (std::size_t m = 0; m < moments_.size(); ++m) {
     for (std::size_t b = 0; b < buffers_[m].size(); ++b) {
       if (wanted) wholes[m].emplace_back();
@@ -442,7 +442,7 @@ std::int64_t FlatOptimizer::piece_length() {
 std::int64_t FlatOptimizer::longest_piece(const torch::Tensor& values) const {
   if (is_offloaded_) return offloaded_length;
   if (values.is_cpu() && !in_one_pass()) return piece_length();
-  constexpr std::int64_t copied = 1 << 22;  // bounds the memory of copies as float32
+  constexpr std::int64_t copied = 1 << 22;  // limits the memory of float32 copies
   return rounds(values.options()) && !values.is_cpu() ? copied : std::numeric_limits<std::int64_t>::max();
 }
 

@@ -111,7 +111,7 @@ bool FlatParameters::hold(std::size_t buffer) {
   return true;
 }
 
-/// A backward pass may have saved views of the values: they keep their storage, which is empty for a while.
+/// Empties the values' storage but keeps it, since a backward pass may have saved views of it.
 void FlatParameters::release(std::size_t buffer) {
   Unit& unit = units_[buffer];
   if (!unit.owned.defined() || unit.is_away) return;
@@ -134,6 +134,7 @@ torch::Tensor FlatParameters::grad_norm() {
 torch::Tensor FlatParameters::norm_of(at::TensorList gradients) const {
   torch::Tensor norm = l2_norm(gradients);
   if (!layout_->is_sharded()) return norm;
+  // The squares of the shares' norms add up to the square of the whole norm.
   const torch::Tensor square = norm.to(at::kDouble).square();
   layout_->shard.sum(square);
   return square.sqrt().to(norm.scalar_type());
@@ -267,7 +268,8 @@ const torch::Tensor& FlatParameters::coalesced_gradient(std::size_t slot) {
   return gradient;
 }
 
-/// A gradient of a different kind than its parameter, or one with a graph, must be copied.
+/// False for a gradient that must be copied: one with a graph, or with another layout, dtype, device, shape
+/// or strides than the parameter.
 bool FlatParameters::may_stay_apart(std::size_t i) const {
   const torch::Tensor& gradient = parts_[i].parameter.grad();
   if (!gradient.defined() || is_sparse(i)) return true;
@@ -362,7 +364,7 @@ void FlatParameters::zero_grad(bool apart) {
     for (const Part& part : parts_) part.parameter.mutable_grad().reset();
     return mend();
   }
-  if (!always_flat_ && has_none_yet()) {  // sparse ones need no buffer
+  if (!always_flat_ && has_none_yet()) {  // sparse gradients need no buffer
     apart_ = false;
     for (const Part& part : parts_) part.parameter.mutable_grad().reset();
     return;
@@ -399,7 +401,7 @@ const std::vector<FlatRange>& FlatParameters::begin_step() {
     part.active = active;
     if (!active) continue;
     ++part.steps;
-    // The update writes to the buffer, which bypasses autograd's detection of in-place changes.
+    // The update writes to the buffer, so autograd wouldn't notice that the parameter changed in place.
     part.parameter.unsafeGetTensorImpl()->bump_version();
   }
   if (changed) {
@@ -419,6 +421,7 @@ void FlatParameters::repeat_step() {
   for (FlatRange& range : ranges_) ++range.steps;
 }
 
+/// Joins adjacent parameters with the same buffer, group and number of steps into ranges, padding included.
 void FlatParameters::find_ranges() {
   ++generation_;
   ranges_.clear();
@@ -457,7 +460,7 @@ void FlatParameters::set_has_gradient(std::size_t slot, bool has_gradient) {
 void FlatParameters::set_steps(std::size_t slot, std::int64_t steps) {
   parts_[slot].steps = steps;
   ranges_outdated_ = true;
-  ++generation_;  // ranges may stay the same, but not their steps
+  ++generation_;  // even if the ranges stay the same, their steps change
 }
 
 bool FlatParameters::Part::has_gradient() const {

@@ -18,8 +18,8 @@ HostStage::HostStage(std::int64_t length, const torch::TensorOptions& options) {
 }
 
 void HostStage::fetch(std::size_t number, const torch::Tensor& values, const torch::Tensor& gradients) {
-  // Copies of one stream keep their order, so the last piece in this slot is on the device before it
-  // is overwritten.
+  // Copies in one stream run in order, so this slot's previous piece has reached the device before it is
+  // overwritten.
   auto& [room, piece, here] = slot(number);
   piece = {room.values.narrow(0, 0, values.numel()), room.gradients.narrow(0, 0, values.numel())};
   piece.values.copy_(values, /*non_blocking=*/true);

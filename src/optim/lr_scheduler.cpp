@@ -105,7 +105,7 @@ void TorchLRScheduler::load_own_state(const SchedulerState& state, std::int64_t 
   LRScheduler::load_own_state(state, steps);
   start_from_initial_rates();  // for schedulers that compute each rate from the previous one
   for (std::int64_t i = step_count(); i < steps; ++i) scheduler_->step();
-  optimizer().param_groups();  // reads the rates these steps set, so that later changes take precedence
+  optimizer().param_groups();  // reads the rates that these steps set, so that later changes win
 }
 
 void LRScheduler::step() {

@@ -31,7 +31,7 @@ bool better(double metric, double best, MetricMode mode, double threshold, Thres
   return mode == MetricMode::min ? metric < bar : metric > bar;
 }
 
-/// The best value in one mode means nothing in the other.
+/// Throws for a state of the other mode, in which its best value means nothing.
 void check_mode(const SchedulerState& state, MetricMode mode) {
   const auto saved = numbers_in(state, "mode", 1).front();
   if (saved != static_cast<double>(mode)) {
@@ -167,6 +167,7 @@ void GreedyLR::lower(std::vector<double>& lrs, const std::vector<double>& initia
     const double lowered = std::max(lr * options_.factor, options_.min_lr);
     if (lr - lowered > options_.eps) lr = lowered;
   }
+  // After `reset_start` reductions at the minimum, start over.
   if (std::ranges::all_of(lrs, [&](double lr) { return lr <= options_.min_lr; }) && --reset_in_ <= 0) {
     lrs = initial_lrs;
     *this = GreedyLR(options_);

@@ -53,7 +53,7 @@ void ModelFreezer::add_groups(const std::string& pattern) {
   const auto lies_in = [](std::string_view inner, std::string_view outer) {
     return inner.starts_with(outer) && (inner.size() == outer.size() || inner[outer.size()] == '.');
   };
-  std::string last;  // children follow their parents
+  std::string last;  // the last match; children follow their parents
   bool is_found = false;
   for (const auto& item : model_->named_modules("", /*include_self=*/false)) {
     const auto& name = item.key();

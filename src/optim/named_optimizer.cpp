@@ -39,7 +39,7 @@ OptimizerList::Turn::~Turn() {
 }
 
 void OptimizerList::clear() {
-  for (auto& each : list_) each.lr_scheduler.reset();  // it points into the optimizer
+  for (auto& each : list_) each.lr_scheduler.reset();  // schedulers first: they point to their optimizers
   list_.clear();
 }
 

@@ -27,7 +27,7 @@ namespace detail {
 
 namespace {
 
-/// The names of the modules that a parameter is in, from the outermost, and its own.
+/// The names of the modules that contain a parameter, from the outermost, then the parameter's name.
 std::vector<std::string> names_around(std::string_view parameter) {
   std::vector<std::string> names;
   for (auto dot = parameter.find('.'); dot != parameter.npos; dot = parameter.find('.', dot + 1))
@@ -59,7 +59,8 @@ std::vector<std::string> similar_names(std::string_view pattern, const std::vect
 
 namespace {
 
-/// Moves parameters to groups by what `change` makes of the options of their group.
+/// Regroups parameters: `change` edits the options that a parameter has from its group, and equal options
+/// form a group.
 template <class Change>
 std::vector<ParameterGroup> regrouped(std::vector<ParameterGroup> groups, Change change) {
   const auto before = std::move(groups);
@@ -154,7 +155,7 @@ void freeze_by_rules(const ParameterRules& rules, const NamedTensors& parameters
 
 std::vector<std::size_t> layer_depths(const NamedTensors& parameters) {
   std::vector<std::size_t> depths;
-  std::unordered_map<std::string_view, std::size_t> depth_of;  // by layer
+  std::unordered_map<std::string_view, std::size_t> depth_of;  // by name of the layer
   std::size_t last = 0;                                        // the last parameter in a layer
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const auto layer = detail::numbered_layer(parameters[i].first);
@@ -174,7 +175,7 @@ std::vector<ParameterGroup> with_layerwise_decay(std::vector<ParameterGroup> gro
                                                  const NamedTensors& parameters, double lr, double decay) {
   const auto depths = layer_depths(parameters);
   const auto deepest = std::ranges::max(depths);
-  std::unordered_map<std::string_view, std::size_t> below;  // the deepest
+  std::unordered_map<std::string_view, std::size_t> below;  // the deepest parameters
   for (std::size_t i = 0; i < parameters.size(); ++i) below.emplace(parameters[i].first, deepest - depths[i]);
   return detail::regrouped(std::move(groups), [&](const std::string& name, ParameterGroup& options) {
     if (const auto steps = below.at(name); steps > 0)

@@ -45,14 +45,14 @@ double least_rate(const std::optional<double>& min_lr, const std::optional<doubl
   return min_lr ? *min_lr / lr : *min_lr_rate;
 }
 
-/// From 0 to 1 as `progress` goes from 0 to 1.
+/// Rises from 0 to 1 as `progress` goes from 0 to 1.
 double rise(const std::string& type, double cycles, double progress) {
   if (type == "linear") return progress;
   if (type == "cosine") return 0.5 * (1 - std::cos(2 * std::numbers::pi * cycles * progress));
   return 1 - std::sqrt(1 - progress);
 }
 
-/// From 1 to 0.
+/// Falls from 1 to 0 as `progress` goes from 0 to 1.
 double fall(const std::string& type, double cycles, double progress) {
   if (type == "linear") return 1 - progress;
   if (type == "cosine") return cosine(cycles, progress);

@@ -9,8 +9,8 @@
 
 namespace optim_adafactor_test {
 
-/// One parameter of [rows, columns] or, with one row, a vector; written out from the paper's algorithms 4
-/// and 5.
+/// Updates one parameter [rows, columns] or, with one row, a vector, element by element, by the paper's
+/// algorithms 4 and 5.
 struct ScalarAdafactor {
   std::size_t rows, columns;
   bool factored;

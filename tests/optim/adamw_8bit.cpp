@@ -107,7 +107,7 @@ TEST_CASE("a number gets the code of the nearest value, and only 0 that of 0 if 
   }
 }
 
-/// Whole numbers over a power of two in float32, so that any program computes the same ones.
+/// Whole numbers divided by a power of two, so that any program computes the same float32 numbers.
 torch::Tensor made_gradient(std::int64_t size, std::int64_t step) {
   const torch::Tensor i = torch::arange(size);
   const torch::Tensor numbers = (i * 7919 + step * 104729).remainder(2003).sub(1001);
@@ -142,7 +142,7 @@ TEST_CASE("five steps equal those of bitsandbytes 0.50.2, by the kernel and by o
                                                       {2500, 0.702010334, 51, 247},
                                                       {4095, 0.320267826, 30, 253},
                                                       {4999, 0.176962376, 40, 251}}) {
-      const auto index = i;  // Clang 15 captures no structured binding
+      const auto index = i;  // Clang 15 can't capture a structured binding
       CAPTURE(index);
       CHECK(parameter[i].item<double>() == doctest::Approx(value).epsilon(1e-6));
       CHECK(codes[i].item<int>() == code);
@@ -207,7 +207,7 @@ TEST_CASE("the state takes 2 bytes and 8/256 an element") {
   CHECK(bytes == 512'000 * 2 + 512'000 / 256 * 8);
 }
 
-/// A parameter of several blocks, the last of which is incomplete, in any order in memory.
+/// A parameter of several blocks, the last one incomplete, in either memory order.
 torch::Tensor made_parameter(at::ScalarType type, bool channels_last) {
   torch::manual_seed(4);
   torch::Tensor values = torch::randn({30, 7, 5, 5});
@@ -215,7 +215,7 @@ torch::Tensor made_parameter(at::ScalarType type, bool channels_last) {
   return values.to(type).set_requires_grad(true);
 }
 
-/// Trains on the gradients of 20 steps, which have different sizes in each row.
+/// Trains on the gradients of steps [from, to), whose magnitudes differ by row.
 void train(etude::Optimizer& optimizer, const torch::Tensor& parameter, std::int64_t from, std::int64_t to) {
   for (std::int64_t step = from; step < to; ++step) {
     torch::manual_seed(static_cast<std::uint64_t>(step));
@@ -309,7 +309,7 @@ TEST_CASE("a state that doesn't fit is refused by name: AdamW's, and one of othe
   refuses(ours, state, "'p' has no 'exp_avg_absmax'; was it saved by another optimizer?");
 }
 
-/// Throws at a step, after its checkpoint.
+/// Throws at a step, after the checkpoint of that step.
 struct Kill {
   std::int64_t step = -1;
   void on(const etude::StepBegin& e) const {
@@ -495,7 +495,7 @@ TEST_CASE("a small transformer's loss is within 1 % of that with float32 moments
                in_8bit =
                    trained_loss<etude::AdamW8bit>(etude::AdamW8bitOptions{.lr = 3e-3, .min_8bit_size = 0});
   MESSAGE("float32 ", whole, ", 8 bits ", in_8bit);
-  CHECK(whole < 2.2);  // from 3.2
+  CHECK(whole < 2.2);  // it starts at 3.2
   CHECK(in_8bit == doctest::Approx(whole).epsilon(0.01));
 }
 

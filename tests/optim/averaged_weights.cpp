@@ -45,7 +45,7 @@ void disturb(const etude::Model& model) {
   }
 }
 
-/// The same average by its formula, tensor by tensor, in double precision.
+/// The same average, computed by its formula for each tensor in double precision.
 struct ByHand {
   std::vector<NamedTensor> averages;
   explicit ByHand(const etude::Model& model) {
@@ -156,7 +156,7 @@ TEST_CASE("the averages are in the model exactly as long as the guard lives") {
   } catch (const std::runtime_error&) {
   }
   const auto after = model.state_dict();
-  REQUIRE(after.size() == 10);  // a tied one, and 9 of the layers
+  REQUIRE(after.size() == 10);  // a tied tensor, and 9 of the layers
   for (std::size_t i = 0; i < after.size(); ++i) CHECK(torch::equal(after[i].second, before[i]));
 }
 

@@ -60,7 +60,7 @@ torch::Tensor one_plus(double added, Rounding rounding, bool fused, std::int64_t
 TEST_CASE("rounding to nearest gives the bits of IEEE 754's rule, ties to even") {
   // bfloat16 has 7 bits of fraction: the neighbours of 1 are 1 + 2^-7 and 1 - 2^-8.
   const std::vector<std::pair<double, std::int32_t>> expected{
-      {std::ldexp(1, -9), 0x3f80},    // a quarter of the distance
+      {std::ldexp(1, -9), 0x3f80},    // a quarter of the distance to the next
       {std::ldexp(1, -8), 0x3f80},    // a tie, to even
       {std::ldexp(1.5, -8), 0x3f81},  // above a tie
       {std::ldexp(3, -8), 0x3f82},    // a tie, to even, upwards
@@ -78,8 +78,8 @@ TEST_CASE("rounding to nearest gives the bits of IEEE 754's rule, ties to even")
 }
 
 TEST_CASE("kahan splits a float32 into its nearest bfloat16 and the lower half of its bits") {
-  // 1 + 2^-8 + 2^-16 is 0x3f808080: its lower half is 0x8080, a negative number, so the upper one is rounded
-  // up.
+  // 1 + 2^-8 + 2^-16 is 0x3f808080: its lower half, 0x8080, is negative as int16, so the upper half is
+  // rounded up.
   for (const bool fused : {true, false}) {
     CAPTURE(fused);
     const auto tensor = parameter(torch::ones({7}));
@@ -112,7 +112,7 @@ TEST_CASE(
       step(with_kahan, kahan, gradient);
       step(to_nearest, nearest, gradient);
     }
-    // As integers: the upper half of a float32 is rounded, half away from zero.
+    // Computed with integers: the upper half of a float32 is rounded, halves away from zero.
     const auto upper =
         (precise.detach().view(torch::kInt) + 0x8000).bitwise_right_shift(16).to(torch::kShort);
     const auto difference =
@@ -120,7 +120,7 @@ TEST_CASE(
     // Compilers and operators may contract products and sums differently.
     CHECK(difference.item<int>() <= 1);
     CHECK((kahan.detach().view(torch::kShort) == upper).to(torch::kFloat).mean().item<double>() > 0.999);
-    const auto large = start.abs() > 0.5;  // whose neighbours are more than 2^-9 away: ten steps
+    const auto large = start.abs() > 0.5;  // their neighbours are more than 2^-9 away, which is ten steps
     CHECK(torch::equal(nearest.detach().to(torch::kFloat).masked_select(large), start.masked_select(large)));
     CHECK((precise.detach() - start).masked_select(large).mean().item<double>() ==
           doctest::Approx(-0.05).epsilon(0.02));
@@ -177,8 +177,8 @@ TEST_CASE("stochastic rounding is the same on any number of threads, and another
   CHECK(equal(one, run(2, 0)));
   CHECK(!equal(one, run(1, 1)));
 
-  // Each step adds a quarter of the distance to the next number: with the same bits in each step, an element
-  // would move in all four or in none.
+  // Each step adds a quarter of the distance to the next number. If the bits were the same in each step, an
+  // element would move in all four steps or in none.
   const auto tensor = parameter(torch::ones({1000}));
   etude::SGD optimizer(group_of(tensor), {.lr = 1, .rounding = Rounding::stochastic});
   for (int i = 0; i < 4; ++i) step(optimizer, tensor, torch::full({1000}, -std::ldexp(1, -9)));
@@ -219,7 +219,8 @@ TEST_CASE("all optimizers give the same with operators as in one pass, but for t
                           const std::vector<torch::Tensor>& plain) {
     CAPTURE(name);
     REQUIRE(fused.size() == plain.size());
-    // A float32 that is near the border of two bfloat16 may go either way; then its error isn't large.
+    // A float32 near the middle of two bfloat16 numbers may be rounded either way; its error isn't large
+    // then.
     for (std::size_t i = 0; i < fused.size(); ++i) {
       CAPTURE(i);
       if (fused[i].scalar_type() == torch::kShort) continue;
@@ -249,7 +250,7 @@ TEST_CASE("all optimizers give the same with operators as in one pass, but for t
 }
 
 TEST_CASE("moments follow a gradient that shrinks, as they don't when they are rounded to nearest") {
-  // exp_avg_sq falls by 0.001 of itself a step; the nearest neighbour is at least 0.002 away.
+  // exp_avg_sq falls by 0.1 % per step, but its nearest neighbour is at least 0.2 % away.
   const auto tensor = parameter(torch::ones({20'000}));
   etude::AdamW optimizer(group_of(tensor), {});
   for (int i = 0; i < 300; ++i) step(optimizer, tensor, torch::ones({20'000}));

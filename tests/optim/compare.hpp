@@ -11,8 +11,8 @@
 #include <vector>
 #include "etude/optim/optimizer.hpp"
 
-/// Runs one of our optimizers on flat parameters beside one of torch's on plain copies, with the same
-/// gradients. Some parameters get one in every step, one in some steps, one never, and one is frozen.
+/// Runs an Etude optimizer on flat parameters and a torch optimizer on plain copies, with the same gradients.
+/// Some parameters get a gradient in every step, one in some steps, one never, and one is frozen.
 namespace beside_torch {
 
 using Ours = std::function<std::unique_ptr<etude::Optimizer>(const std::vector<etude::ParameterGroup>&)>;
@@ -44,7 +44,7 @@ struct Twins {
     return name != "never.weight" && name != "frozen.weight" && (name != "sometimes.weight" || step % 3 == 1);
   }
 
-  /// Sets the gradients of both to those of a noisy quadratic around 1.
+  /// Sets the gradients of both to those of a noisy quadratic function with its minimum at 1.
   void set_gradients(std::int64_t step) const {
     const torch::NoGradGuard no_grad;
     for (std::size_t i = 0; i < ours.size(); ++i) {
@@ -58,7 +58,7 @@ struct Twins {
     }
   }
 
-  /// The largest difference between an element of ours and of theirs, relative if theirs is above 1.
+  /// The largest difference between corresponding elements, relative to torch's if that is above 1.
   double difference() const {
     double worst = 0;
     for (std::size_t i = 0; i < ours.size(); ++i) {
@@ -94,7 +94,7 @@ double after_1000_steps(at::ScalarType type, bool several_groups, const Ours& ma
     torch_groups.emplace_back(tensors);
   }
   const auto theirs = make_theirs(torch_groups);
-  // Options are set afterwards, since LibTorch's versions differ in what a group inherits.
+  // Options are set afterwards, since LibTorch versions differ in which options a group inherits.
   for (std::size_t i = 0; i < their_groups.size(); ++i) {
     auto& options = static_cast<Options&>(theirs->param_groups()[i].options());
     if (their_groups[i].lr) options.lr(*their_groups[i].lr);
@@ -116,19 +116,19 @@ double after_1000_steps(at::ScalarType type, bool several_groups, const Ours& ma
   return twins.difference();
 }
 
-/// A function for `after_1000_steps` that makes our optimizer with `options`.
+/// A function for `after_1000_steps` that makes Etude's optimizer with `options`.
 template <typename Optimizer, typename Options>
 Ours ours(const Options& options) {
   return [=](const auto& groups) { return std::make_unique<Optimizer>(groups, options); };
 }
 
-/// The same for torch's.
+/// The same for torch's optimizer.
 template <typename Optimizer, typename Options>
 Theirs theirs(const Options& options) {
   return [=](auto groups) { return std::make_shared<Optimizer>(groups, options); };
 }
 
-/// Measured differences are below 1e-15 and 2e-6; those of plain updates are 0.
+/// Measured differences are below 1e-15 (float64) and 2e-6 (float32); plain updates are equal.
 struct Tolerance {
   double float64 = 1e-13, float32 = 1e-5;
 };

@@ -26,7 +26,7 @@ etude::TrainingArguments arguments(etude::OptimizerNames optim, std::string opti
 TEST_CASE("every optimizer can be created by its name, and lowers a loss") {
   for (std::string_view name : etude::enum_names<etude::OptimizerNames>) {
     CAPTURE(name);
-    if (name == "sparse_adam") continue;  // it takes no dense gradients
+    if (name == "sparse_adam") continue;  // takes no dense gradients
     torch::manual_seed(0);
     torch::nn::Linear module(3, 2);
     const auto optimizer =
@@ -159,8 +159,8 @@ TEST_CASE("schedulers scale each group's initial learning rate, and resume exact
 TEST_CASE("a schedule that follows a metric knows from the arguments whether greater is better") {
   using enum etude::SchedulerType;
   torch::nn::Linear module(3, 2);
-  // The rate after the metrics 1, 2 and 3, from 0.1. A reduction halves it; so does greedy's, and each
-  // improvement, the first one included, doubles it.
+  // The rate after the metrics 1, 2 and 3, from 0.1. A reduction halves it, also with greedy, where each
+  // improvement, including the first, doubles it.
   const auto rate = [&](etude::SchedulerType type, std::optional<std::string> metric,
                         std::optional<bool> greater, nlohmann::json kwargs = {}) {
     auto args = arguments(etude::OptimizerNames::sgd);

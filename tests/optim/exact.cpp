@@ -24,14 +24,14 @@ constexpr double rate = 0.01, decay = 0.1;
 
 using Groups = std::vector<torch::optim::OptimizerParamGroup>;
 
-/// One of our optimizers by its arguments, and torch's with the same options.
+/// The arguments of an Etude optimizer, and torch's optimizer with the same options.
 struct Kind {
   etude::OptimizerNames optim;
   std::string optim_args;
   std::function<std::shared_ptr<torch::optim::Optimizer>(Groups groups, double weight_decay)> make;
 };
 
-/// `options` gets everything but the learning rate and the decay.
+/// `set` sets all options except the learning rate and the weight decay.
 template <class Optimizer, class Options, class Set>
 Kind kind(etude::OptimizerNames optim, std::string optim_args, Set set) {
   return {optim, std::move(optim_args), [=](const Groups& groups, double weight_decay) {
@@ -105,14 +105,14 @@ etude::NamedTensors copies(const etude::NamedTensors& tensors) {
   return result;
 }
 
-/// Those with decay, and the biases.
+/// Two groups: parameters with weight decay, and the biases.
 Groups groups_of(const etude::NamedTensors& all) {
   std::vector<torch::Tensor> weights, biases;
   for (const auto& [name, tensor] : all) (name.ends_with("bias") ? biases : weights).push_back(tensor);
   return {torch::optim::OptimizerParamGroup(weights), torch::optim::OptimizerParamGroup(biases)};
 }
 
-/// A noisy loss with its smallest value at 1.
+/// A noisy loss with its minimum at 1.
 void backward(const etude::NamedTensors& all, std::int64_t step) {
   torch::manual_seed(static_cast<std::uint64_t>(100 + step));
   torch::Tensor loss = torch::zeros({}, all.front().second.options());
@@ -216,8 +216,8 @@ TEST_CASE("L-BFGS takes the parameters in the model's order, and is bit-identica
   for (const auto& search : {"none", "strong_wolfe"}) {
     CAPTURE(search);
     auto ours = parameters(at::kFloat);
-    std::erase_if(ours,
-                  [](const auto& named) { return named.first == "images.weight"; });  // LibTorch's can't
+    // LibTorch's LBFGS can't handle tensors that aren't contiguous.
+    std::erase_if(ours, [](const auto& named) { return named.first == "images.weight"; });
     const auto theirs = copies(ours);
     auto args =
         arguments({etude::OptimizerNames::lbfgs, std::string("max_iter=4,line_search_fn=") + search, {}});

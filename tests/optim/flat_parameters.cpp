@@ -66,7 +66,7 @@ TEST_CASE("a backward pass accumulates in the buffers and marks the parameters t
   const torch::Tensor a = parameter({3, 5}), b = parameter({7}), c = parameter({4});
   FlatParameters flat({{{"a", a}, {"b", b}}, {{"c", c}}});
   flat.zero_grad();
-  CHECK_FALSE(a.grad().defined());  // the first one may be sparse
+  CHECK_FALSE(a.grad().defined());  // the first gradient may be sparse
   backward({{"a", a}, {"c", c}});
   CHECK(flat.has_gradient(0));
   CHECK_FALSE(flat.has_gradient(1));
@@ -139,7 +139,7 @@ TEST_CASE("a parameter that is frozen later keeps its place and its step count, 
   step({{"a", a}, {"b", b}});
   CHECK(flat.steps(1) == 1);
   const torch::Tensor new_a = a.detach().to(at::kDouble);
-  a.set_data(new_a);  // flattens everything again
+  a.set_data(new_a);  // makes a new layout
   step({{"a", a}, {"b", b}});
   b.set_requires_grad(true);
   step({{"a", a}, {"b", b}});
@@ -342,7 +342,7 @@ TEST_CASE("a parameter leaves the flat buffers with its first sparse gradient, w
     }
     CHECK(torch::equal(model.table, table));
     const auto& slot = flat.layout()->slots[sparse_slot()];
-    CHECK(flat.layout()->buffers[slot.buffer].size < 64);  // nothing but the table
+    CHECK(flat.layout()->buffers[slot.buffer].size < 64);  // only the table
     CHECK(inside(model.table, flat.values()[slot.buffer]));
     if (!apart) {
       CHECK_FALSE(flat.gradients()[slot.buffer].defined());
@@ -433,7 +433,7 @@ TEST_CASE("norms of half-precision tensors are summed in float") {
   backward({{"a", a}, {"b", b}});
   flat.mend();
   flat.gradients()[1].zero_();
-  flat.gradients()[0].narrow(0, 0, 1000).fill_(3000);  // the norm, 94868, is beyond half's 65504
+  flat.gradients()[0].narrow(0, 0, 1000).fill_(3000);  // the norm, 94868, exceeds half's maximum, 65504
   CHECK(flat.grad_norm().item<double>() == doctest::Approx(3000 * std::sqrt(1000.0)).epsilon(1e-3));
   flat.clip_grad_norm(1.0);
   CHECK(a.grad().to(at::kFloat).max().item<double>() == doctest::Approx(1 / std::sqrt(1000.0)).epsilon(1e-2));

@@ -21,14 +21,14 @@
 #include "etude/optim/sgd.hpp"
 #include "etude/optim/torch_optimizer.hpp"
 
-#include <doctest/doctest.h>  // last: LibTorch has a CHECK of its own
+#include <doctest/doctest.h>  // last, since LibTorch defines a CHECK too
 
 namespace optim_group_options_test {
 
 using Json = nlohmann::ordered_json;
 using Lines = std::vector<std::string>;
 
-/// Two groups, of which the second has rates of its own.
+/// Two groups, of which the second has different rates.
 std::vector<etude::ParameterGroup> groups() {
   const auto parameter = [] { return torch::ones({2}, at::kDouble).set_requires_grad(true); };
   return {{.parameters = {{"a", parameter()}}, .lr = {}, .weight_decay = {}},
@@ -38,7 +38,7 @@ std::vector<etude::ParameterGroup> groups() {
 /// Round-trips through JSON text, as in a file.
 Json stored(etude::Optimizer& optimizer) { return Json::parse(optimizer.options_state().dump()); }
 
-/// A torch optimizer over one parameter, in which `change` may set options.
+/// A torch optimizer with one parameter, whose options `change` may set.
 template <typename Optimizer, typename Options>
 std::unique_ptr<etude::TorchOptimizer> torchs(
     Options options, const std::function<void(Options&)>& change = [](Options&) {}) {
@@ -49,7 +49,7 @@ std::unique_ptr<etude::TorchOptimizer> torchs(
   return result;
 }
 
-/// Checks that after loading, a second run's torch optimizer has the options as the first run changed them.
+/// Checks that a second run's torch optimizer, after loading, has the options that the first run changed.
 template <typename Optimizer, typename Options>
 void check_restored(const Options& given, const char* type, const std::function<void(Options&)>& change) {
   const auto first = torchs<Optimizer, Options>(given, change), second = torchs<Optimizer, Options>(given);

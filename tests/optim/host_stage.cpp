@@ -22,7 +22,7 @@ namespace optim_host_stage_test {
 
 using Make = std::function<std::unique_ptr<etude::Optimizer>(const std::vector<etude::ParameterGroup>&)>;
 
-/// Two groups, one of which has more elements than are taken to the host at a time, and a parameter without a
+/// Two groups, one with more elements than are copied to the host at a time, and a parameter that lacks a
 /// gradient in some steps.
 struct Parameters {
   torch::Tensor large, small, sometimes;

@@ -6,7 +6,7 @@
 #include "etude/base/error.hpp"
 #include "etude/optim/lbfgs.hpp"
 
-#include <doctest/doctest.h>  // last: LibTorch has a CHECK of its own
+#include <doctest/doctest.h>  // last, since LibTorch defines a CHECK too
 
 namespace optim_lbfgs_state_test {
 

@@ -10,7 +10,7 @@
 #include "etude/optim/sgd.hpp"
 #include "etude/optim/torch_optimizer.hpp"
 
-#include <doctest/doctest.h>  // last: LibTorch has a CHECK of its own
+#include <doctest/doctest.h>  // last, since LibTorch defines a CHECK too
 
 namespace optim_lr_scheduler_test {
 
@@ -97,7 +97,7 @@ TEST_CASE("with new rates, a schedule that follows a metric keeps its history of
   auto resumed = plateau(*second);
   resumed.load_state(scheduler.state(), true);
   CHECK(rates(*second) == Rates{4, 8});
-  resumed.step(5.0);  // the second without improvement
+  resumed.step(5.0);  // the second evaluation without improvement
   CHECK(rates(*second) == Rates{2, 4});
 }
 

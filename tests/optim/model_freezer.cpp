@@ -10,8 +10,8 @@ namespace optim_model_freezer_test {
 using etude::ModelFreezer;
 using Names = std::vector<std::string>;
 
-/// Has four layer groups, the second with layers of its own, including a batch norm; and a separate
-/// parameter.
+/// A model with four layer groups, the second with several layers, including a batch norm, and a parameter
+/// outside of them.
 struct NetImpl : torch::nn::Module {
   NetImpl() {
     torch::manual_seed(3);
@@ -199,7 +199,8 @@ TEST_CASE(
       const auto names = net->named_parameters().keys();
       auto options = toy::options(args, 8);
       options.model = net;
-      // In training, the optimizer lays it flat with all others before it is frozen.
+      // With `freeze_in_training`, the optimizer has already put the group into its flat buffers when it is
+      // frozen.
       etude::Trainer trainer(options,
                              Freezes{freeze_in_training ? freezer : std::make_shared<ModelFreezer>(Net())},
                              Thaws{freezer, 4});
@@ -210,7 +211,7 @@ TEST_CASE(
         CAPTURE(names[i]);
         const bool trained = names[i] == "scale" || names[i].starts_with("head");
         CHECK(torch::equal(weights[3][i], before[i]) != trained);
-        // The gradient of a bias before a batch norm is only rounding errors.
+        // The gradient of a bias before a batch norm consists only of rounding errors.
         if (names[i].ends_with("weight")) CHECK_FALSE(torch::equal(weights[5][i], before[i]));
       }
     }

@@ -60,7 +60,7 @@ TEST_CASE("clipping inside the step equals clipping before it, for every kernel 
       {"Lion", maker<etude::Lion>(etude::LionOptions{.lr = 0.1})}};
   for (const auto& named : makers)
     for (const auto type : {torch::kFloat, torch::kDouble})
-      for (const std::int64_t size : {37, 40'000}) {  // for our kernel, and for LibTorch's if it has one
+      for (const std::int64_t size : {37, 40'000}) {  // for Etude's kernel, and for LibTorch's if it has one
         const auto& make = named.second;
         CAPTURE(named.first);
         CAPTURE(size);

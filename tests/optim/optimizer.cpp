@@ -63,7 +63,7 @@ TEST_CASE("a run that is stored and loaded midway equals one that isn't, for eac
       train(*first, halves, 0, 10);
       state = clones(first->state());
     }
-    // In other groups and another order, because state is found by name.
+    // In different groups and another order, since state is found by name.
     auto groups = beside_torch::groups_of(halves.ours, true);
     std::reverse(groups[0].parameters.begin(), groups[0].parameters.end());
     const auto second = make(groups);

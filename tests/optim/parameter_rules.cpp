@@ -19,7 +19,7 @@ etude::NamedTensors parameters(const Names& names) {
   return result;
 }
 
-/// "lr weight_decay: names" of each group that isn't empty; "-" is an option that is the optimizer's.
+/// Each non-empty group as "lr weight_decay: names"; "-" stands for the optimizer's option.
 Names lines(const std::vector<etude::ParameterGroup>& groups) {
   Names result;
   const auto text = [](const std::optional<double>& value) {
@@ -106,7 +106,7 @@ TEST_CASE("depths count the numbered layers in their order, with what comes befo
   CHECK(etude::layer_depths(parameters({"cls", "embed.weight", "encoder.layer.0.fc.0.weight",
                                         "encoder.layer.0.fc.2.weight", "encoder.layer.1.fc.0.weight",
                                         "norm.weight", "head.weight"})) == Depths{0, 0, 1, 1, 2, 3, 3});
-  // Between two stacks, parameters belong to the layer before them.
+  // Parameters between two stacks belong to the layer before them.
   CHECK(etude::layer_depths(parameters({"layer1.0.w", "layer1.1.w", "neck.w", "layer2.0.w", "fc.w"})) ==
         Depths{1, 2, 2, 3, 4});
   CHECK(etude::layer_depths(parameters({"0.weight", "0.bias", "2.weight", "10.weight"})) ==

@@ -8,7 +8,7 @@
 
 #include "etude/optim/parameter_groups.hpp"
 
-/// A table of which each step reads a few rows, some of them twice, and which gets sparse gradients.
+/// A table with sparse gradients, of which each step reads a few rows, some of them twice.
 namespace sparse_table {
 
 constexpr std::int64_t rows = 40, width = 3;
@@ -25,7 +25,7 @@ struct Table {
   etude::NamedTensors table() const { return {{"table.weight", weight}}; }
   etude::NamedTensors all() const { return {{"table.weight", weight}, {"bias", bias}}; }
 
-  /// Adds the gradients of a step, of which the one of `bias` is dense.
+  /// Adds the gradients of a step; that of `bias` is dense.
   void backward(std::int64_t step, bool uses_bias = true) const {
     const auto read = (torch::arange(5) * (step + 1)).remainder(rows);
     const auto found =
@@ -36,7 +36,7 @@ struct Table {
   }
 };
 
-/// `etude` with its gradients by an optimizer of ours, `torch` by one of LibTorch's.
+/// Trains `etude` with an Etude optimizer and `torch` with a LibTorch optimizer, and compares them.
 template <class Ours, class Theirs>
 void check_equal_steps(const Table& etude, Ours& ours, const Table& torch, Theirs& theirs,
                        std::int64_t steps = 100, bool uses_bias = true) {

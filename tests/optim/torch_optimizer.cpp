@@ -51,7 +51,7 @@ torch::Tensor rosenbrock(const torch::Tensor& x, const torch::Tensor& y) {
   return (1 - x).square().sum() + 100 * (y - x.square()).square().sum();
 }
 
-/// A user's own optimizer, with its own options.
+/// A user's optimizer, with additional options.
 struct Unknown : torch::optim::SGD {
   struct Options : torch::optim::OptimizerCloneableOptions<Options> {
     double get_lr() const override { return lr; }
@@ -276,7 +276,7 @@ TEST_CASE("LibTorch's optimizers see sparse gradients, and refuse them as they d
       CHECK(torch::equal(etude.weight, torch.weight));
     }
   };
-  // LibTorch's SGD adds the gradients of a row that was read twice one after the other.
+  // LibTorch's SGD adds the gradients of a row that was read twice one by one.
   as_alone([](auto tensors) { return std::make_shared<Adagrad>(tensors, AdagradOptions(0.1)); }, true);
   as_alone([](auto tensors) { return std::make_shared<SGD>(tensors, SGDOptions(0.1)); });
   as_alone([](auto tensors) { return std::make_shared<SGD>(tensors, SGDOptions(0.1).momentum(0.9)); });

@@ -20,8 +20,8 @@ struct AdagradOptions {
                (bool, fused, "one-pass kernels where available; false gives the bits of torch::optim", true));
 };
 
-/// Adagrad (Duchi et al. 2011), equivalent to torch::optim::Adagrad. Takes sparse gradients without weight
-/// decay.
+/// Adagrad (Duchi et al. 2011), equivalent to torch::optim::Adagrad. Takes sparse gradients if weight decay
+/// is 0.
 class Adagrad : public FlatOptimizer {
  public:
   explicit Adagrad(const std::vector<ParameterGroup>& groups, const AdagradOptions& options = {});

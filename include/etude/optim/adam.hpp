@@ -56,7 +56,7 @@ class AdamBase : public FlatOptimizer {
   bool update_in_one_pass(const Range& range, const ParamGroup& group, std::int64_t steps, double correction,
                           double rate) const;
 
-  AdamWOptions options_;  // AdamOptions differ only in their defaults
+  AdamWOptions options_;  // AdamOptions differ from these only in their defaults
   bool decoupled_;
 };
 

@@ -21,10 +21,11 @@ struct AdamW8bitOptions {
                 "parameters with fewer elements keep float32 moments" | at_least(0), 4096));
 };
 
-/// AdamW whose moments take 8 bits an element and a float32 scale per block of 256 elements, in the
+/// AdamW whose moments take 8 bits per element plus a float32 scale per block of 256 elements, in the
 /// parameter's logical order (Dettmers et al. 2022, "8-bit Optimizers via Block-wise Quantization"), with the
-/// codes of bitsandbytes. Half precision is computed in float32. On the CPU, parameters of float32 are
-/// updated in one pass; float64, and other devices, by operators that need temporary copies of one parameter.
+/// codes of bitsandbytes. Half precision is computed in float32. On the CPU, float32 parameters are updated
+/// in one pass; float64 parameters, and those on other devices, by operators that need temporary copies of
+/// one parameter.
 class AdamW8bit : public Optimizer {
  public:
   explicit AdamW8bit(const std::vector<ParameterGroup>& groups, const AdamW8bitOptions& options = {});
@@ -44,11 +45,11 @@ class AdamW8bit : public Optimizer {
 
  private:
   struct Moments {
-    torch::Tensor mean, square;                // codes if there are scales, otherwise numbers
-    torch::Tensor mean_absmax, square_absmax;  // the scales: undefined for small parameters
+    torch::Tensor mean, square;                // 8-bit codes if there are scales, otherwise numbers
+    torch::Tensor mean_absmax, square_absmax;  // the scales; undefined for small parameters
   };
 
-  /// The numbers behind an update.
+  /// The coefficients of an update.
   struct Step {
     double scale, keep, beta1, beta2, eps, correction, rate;
   };

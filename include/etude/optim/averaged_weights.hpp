@@ -17,30 +17,32 @@ class FlatParameters;
 class Optimizer;
 struct FlatLayout;
 
-/// An average of a model's weights over a training, kept on their device. Weights in the optimizer's flat
-/// buffers are averaged in one pass over memory. Weights of fewer than 32 bits are averaged in 32 bits.
+/// An average of a model's weights over a training, kept on the weights' device. Weights in the optimizer's
+/// flat buffers are averaged in one pass over memory. Weights with fewer than 32 bits are averaged in 32
+/// bits.
 class AveragedWeights {
  public:
   /// Starts with the current weights. With `use_buffers`, floating-point buffers such as running means are
-  /// averaged and all others copied; otherwise the average uses the model's own buffers.
+  /// averaged and all others copied; otherwise the average uses the model's buffers as they are.
   AveragedWeights(Model model, bool use_buffers);
 
-  /// average += weight * (model - average); a weight of 1 copies the model. `optimizer` is the model's.
+  /// average += weight * (model - average); a weight of 1 copies the model. `optimizer` is the one that
+  /// trains the model.
   void update(Optimizer& optimizer, double weight);
 
-  /// The averages, each tensor once under its first name. The tensors aren't copies.
+  /// The averages; each tensor occurs once, under its first name. The tensors aren't copies.
   std::vector<NamedTensor> state() const;
 
-  /// Restores a result of `state`. Throws CheckpointError that lists missing tensors and wrong shapes;
+  /// Restores the result of `state`. Throws CheckpointError that lists missing tensors and wrong shapes;
   /// nothing is changed then.
   void load(const std::vector<NamedTensor>& state);
 
-  /// The model's state with the averages in place of its weights, in the form of `Model::state_dict`.
+  /// The model's state, with averages instead of weights, in the form of `Model::state_dict`.
   std::vector<NamedTensor> model_state() const;
 
   void copy_to_model() const;
 
-  /// Restores the model's own weights on destruction.
+  /// Restores the model's weights on destruction.
   class Swap {
    public:
     Swap(const Swap&) = delete;

@@ -17,13 +17,13 @@
 
 namespace etude::inline v0 {
 
-/// How an optimizer rounds bfloat16 parameters, which it updates in float32. Its moments, of the same type,
-/// are always rounded stochastically: to nearest, a mean with a decay of 0.999 would never shrink.
+/// How an optimizer rounds bfloat16 parameters, which it updates in float32. Its moments are bfloat16 too and
+/// always rounded stochastically: rounded to nearest, a mean with a decay of 0.999 would never shrink.
 /// - `nearest`: an update below 2^-9 of a parameter is lost.
-/// - `kahan`: the rounding error is kept for the next step, as in Kahan's sums. It has 16 bits, the lower
-/// half
-///   of the float32 value, so that parameters are as precise as in float32, for 2 bytes each.
-/// - `stochastic`: to one of the two neighbours, with probabilities that make the mean exact.
+/// - `kahan`: the rounding error is kept for the next step, as in Kahan summation. It is the lower half (16
+///   bits) of the float32 value, so parameters are as precise as in float32, at the cost of 2 bytes each.
+/// - `stochastic`: the value is rounded to one of its two neighbours, with probabilities that make the mean
+///   exact.
 ETUDE_ENUM(Rounding, nearest, kahan, stochastic);
 
 namespace detail {
@@ -31,15 +31,15 @@ namespace detail {
 /// The name of the moment that `kahan` keeps.
 inline constexpr std::string_view compensation_name = "compensation";
 
-/// Random bits for one update of one parameter. Those of an element depend on its index only, so neither on
-/// threads nor on the layout.
+/// Random bits for one update of one parameter. An element's bits depend only on its index, not on threads or
+/// the layout.
 class RandomBits {
  public:
   RandomBits(std::uint64_t seed, std::uint64_t stream, std::int64_t step)
       : key_(mix(mix(seed, stream), static_cast<std::uint64_t>(step))) {}
 
-  /// The first 32 bits of an element: a bijection of its index by xorshifts and multiplications, whose
-  /// constants are those of lowbias32 (Wellons 2018). `Words` are uint32, or a vector of them.
+  /// The first 32 bits of an element: its index, mixed by xorshifts and multiplications with the constants of
+  /// lowbias32 (Wellons 2018), a bijection. `Words` is uint32 or a vector of it.
   template <class Words>
   Words first(Words index) const {
     Words x = index + static_cast<std::uint32_t>(key_);
@@ -47,7 +47,7 @@ class RandomBits {
     x = (x ^ (x >> 15)) * 0xd35a2d97U;
     return x ^ (x >> 15);
   }
-  /// The 32 bits after these, by Marsaglia's xorshift (2003).
+  /// The next 32 bits, by Marsaglia's xorshift (2003).
   template <class Words>
   static Words next(Words bits) {
     bits = bits ^ (bits << 13);
@@ -55,7 +55,7 @@ class RandomBits {
     return bits ^ (bits << 5);
   }
 
-  /// The 16 bits for the rounding with number `rounding`, of elements `from`, ..., `from + size - 1`: int64.
+  /// The 16 bits for the `rounding`th rounding of elements `from`, ..., `from + size - 1`, as int64.
   torch::Tensor bits(std::int64_t from, std::int64_t size, std::size_t rounding,
                      const torch::Device& device) const;
 
@@ -63,14 +63,14 @@ class RandomBits {
   std::uint64_t key_;
 };
 
-/// Names the random bits of a parameter.
+/// Derives the stream of a parameter's random bits from its name.
 constexpr std::uint64_t stream_of(std::string_view name) {
   std::uint64_t result = 0;
   for (const char letter : name) result = mix(result, static_cast<unsigned char>(letter));
   return result;
 }
 
-/// Four adjacent elements, as the words of float32 that have the same values.
+/// Four adjacent elements, as the 32-bit words of float32 numbers with the same values.
 struct Bfloat16Words {
   typedef std::uint32_t Words __attribute__((vector_size(16)));
   typedef std::uint16_t Halves __attribute__((vector_size(8)));
@@ -90,7 +90,7 @@ struct Bfloat16Words {
     return __builtin_convertvector(halves, Words) << 16;
 #endif
   }
-  /// Writes the upper halves.
+  /// Writes the upper halves of the words.
   static void store(void* to, Words words, std::int64_t count = size) {
 #if defined(__SSE2__)
     const auto shifted = _mm_srai_epi32(__m128i(words), 16);
@@ -101,7 +101,7 @@ struct Bfloat16Words {
     std::memcpy(to, &halves, static_cast<std::size_t>(count) * 2);
   }
 
-  /// Adds the differences that `split_off` has written.
+  /// Adds the differences that `split_off` wrote.
   static Words compensated(Words words, const std::int16_t* from, std::int64_t count = size) {
     SignedHalves halves{};
     std::memcpy(&halves, from, static_cast<std::size_t>(count) * 2);
@@ -114,13 +114,13 @@ struct Bfloat16Words {
     return words + 0x8000U;
   }
 
-  /// Ties to even, as c10::BFloat16.
+  /// Rounds to nearest, with ties to even, like c10::BFloat16.
   static Words to_nearest(Words words) { return words + (0x7fffU + ((words >> 16) & 1U)); }
-  /// `random` has 16 bits.
+  /// Rounds stochastically; `random` has 16 random bits.
   static Words at_random(Words words, Words random) { return words + random; }
 
   static Floats floats(Words words) { return Floats(words); }
-  /// NaN in a form that no rounding makes a number.
+  /// Replaces NaN by a pattern that stays NaN however it is rounded.
   static Words words(Floats floats) {
     const auto is_nan = floats != floats;
     return is_nan ? Words{} + 0x7fc00000U : Words(floats);
@@ -135,10 +135,11 @@ struct Bfloat16Rounding {
   torch::Tensor compensation = {};  ///< int16, with kahan
 };
 
-/// The values as float32, with their compensation if that is defined.
+/// The values as float32, plus their compensation if that is defined.
 torch::Tensor in_float32(const torch::Tensor& values, const torch::Tensor& compensation = {});
 
-/// Writes float32 values to a bfloat16 tensor; the rounding has the number `number` in this update.
+/// Writes float32 values to a bfloat16 tensor. This is the `number`th rounding in the update, which selects
+/// the random bits.
 void store_rounded(const torch::Tensor& to, const torch::Tensor& values, Rounding rounding,
                    const Bfloat16Rounding& by, std::size_t number);
 

@@ -13,14 +13,14 @@
 
 namespace etude::inline v0::detail {
 
-/// The values of 8-bit codes, rising from -1 or 0 to 1, by dynamic quantization (Dettmers 2016), as
-/// bitsandbytes has them: each of seven decades is divided evenly, twice as finely as the one below it.
+/// The values of 8-bit codes in ascending order, from -1 or 0 to 1, by dynamic quantization (Dettmers 2016),
+/// as in bitsandbytes: each of seven decades is divided evenly, twice as finely as the one below it.
 class DynamicMap {
  public:
   explicit DynamicMap(bool has_sign);
 
   static const DynamicMap& with_sign() {
-    static const DynamicMap& map = *new DynamicMap(true);  // devices may end before static objects
+    static const DynamicMap& map = *new DynamicMap(true);  // devices may shut down before statics
     return map;
   }
   static const DynamicMap& without_sign() {
@@ -30,11 +30,12 @@ class DynamicMap {
 
   const std::array<float, 256>& values() const { return values_; }
 
-  /// The largest number with each code; infinity for the last one. Halfway to the next value, but without a
-  /// sign the code of 0 is for 0 only: as a denominator, a small number that became 0 would give a huge step.
+  /// The largest number that gets each code: halfway to the next value, and infinity for the last code.
+  /// Without a sign, only 0 gets the code of 0: a small number that became 0 would be a denominator and give
+  /// a huge step.
   const std::array<float, 256>& upper_bounds() const { return upper_bounds_; }
 
-  /// Both as float32 tensors on a device, which are kept.
+  /// Both arrays as float32 tensors on a device, which are cached.
   struct Tables {
     torch::Tensor values, upper_bounds;
   };
@@ -48,7 +49,7 @@ class DynamicMap {
 
  private:
   std::array<float, 256> values_, upper_bounds_;
-  /// Numbers that share their upper 16 bits have this code or the next.
+  /// A lookup table: numbers with the same upper 16 bits have this code or the next one.
   std::array<std::uint8_t, 1 << 16> lowest_;
   mutable std::mutex mutex_;
   mutable std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, Tables> tables_;
@@ -63,16 +64,17 @@ inline std::int64_t quantization_blocks(std::int64_t elements) {
 
 using BlockValues = std::array<float, quantization_block>;
 
-/// The first `size` elements of a block; the others are 0.
+/// Computes the first `size` elements of a block from their codes. The others are set to 0.
 void dequantize_block(const DynamicMap& map, const std::uint8_t* codes, float absmax, std::int64_t size,
                       BlockValues& values);
 
-/// Sets their codes and returns the largest magnitude of the block.
+/// Computes the codes of a block's first `size` elements, and returns the block's largest magnitude, which is
+/// its scale.
 float quantize_block(const DynamicMap& map, const BlockValues& values, std::int64_t size,
                      std::uint8_t* codes);
 
-/// The same for whole tensors, by operators, on any device: `codes` are uint8 of any shape, contiguous, and
-/// `absmax` has one float32 a block.
+/// The same for whole tensors on any device, by operators: `codes` is uint8 of any shape, contiguous, and
+/// `absmax` has one float32 per block.
 torch::Tensor dequantized(const DynamicMap& map, const torch::Tensor& codes, const torch::Tensor& absmax,
                           at::ScalarType type);
 void quantize(const DynamicMap& map, const torch::Tensor& values, const torch::Tensor& codes,

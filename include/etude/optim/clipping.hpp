@@ -4,24 +4,24 @@
 
 namespace etude::inline v0 {
 
-/// The joint L2 norm of all tensors, as a 0-dim tensor on the device of the first. Half precision is summed
+/// The L2 norm of all tensors together, as a 0-dim tensor on the first one's device. Half precision is summed
 /// in float32. Never waits for a device.
 torch::Tensor l2_norm(at::TensorList tensors);
 
-/// The factor that scales gradients of this norm (0-dim, on the CPU) to at most `max_norm`: torch's formula
-/// max_norm / (norm + 1e-6), at most 1. NaN if the norm is NaN.
+/// The factor that scales gradients with this norm (0-dim, on the CPU) to at most `max_norm`, by torch's
+/// formula: max_norm / (norm + 1e-6), but at most 1. NaN if the norm is NaN.
 double clip_factor(const torch::Tensor& norm, double max_norm);
 
 /// Scales the tensors by `clip_factor` so that their joint L2 norm is at most `max_norm`. Returns the norm
-/// before scaling. On the CPU nothing is written if no scaling is needed; on other devices the factor stays
-/// there, so that nothing waits for it.
+/// before scaling. On the CPU, nothing is written if no scaling is needed. On other devices, the factor stays
+/// on the device, so that nothing waits for it.
 torch::Tensor clip_norm(at::TensorList tensors, double max_norm);
 
-/// Scales the tensors by `clip_factor` of this norm, which may be that of more tensors than these.
+/// Scales the tensors by `clip_factor` of this norm, which may include other tensors.
 void scale_to_norm(at::TensorList tensors, const torch::Tensor& norm, double max_norm);
 
-/// Multiplies the tensors, and returns a number, 0-dim, on the device of the first, that is 0 if all elements
-/// were finite. Never waits for a device.
+/// Multiplies the tensors by `factor`. Returns a 0-dim tensor on one of their devices that is 0 if all
+/// elements were finite. Never waits for a device.
 torch::Tensor multiply_and_check(at::TensorList tensors, double factor);
 
 /// Clamps every element to [-limit, limit].

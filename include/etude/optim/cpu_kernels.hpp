@@ -2,7 +2,7 @@
 
 namespace etude::inline v0::detail {
 
-/// Whether optimizers use our own kernels on the CPU. Tests turn them off, to run the code for other
+/// True if optimizers use Etude's kernels on the CPU. Tests set it to false to run the code for other
 /// devices.
 bool& uses_cpu_kernels();
 

@@ -23,24 +23,25 @@ using ChosenNames = std::function<bool(const std::string& name)>;
 std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args,
                                           const std::vector<ParameterGroup>& groups);
 
-/// The same for named parameters or a module's, split into groups with and without weight decay, then by
-/// `args.layerwise_learning_rate_decay`, by `rules`, and by those in `args.parameter_groups`, which win. All
-/// rules must name some of the parameters, and freeze any of them. With `chosen`, only those for whose names
-/// it is true are the optimizer's.
+/// The same for named parameters or those of a module. They are split into groups with and without weight
+/// decay, then by `args.layerwise_learning_rate_decay`, by `rules`, and by the rules in
+/// `args.parameter_groups`, which take precedence. Each rule must match some parameter, and may freeze
+/// parameters. With `chosen`, the optimizer gets only parameters for whose names it returns true.
 std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args, const NamedTensors& parameters,
                                           const ParameterRules& rules = {}, const ChosenNames& chosen = {});
 std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args, const torch::nn::Module& module,
                                           const ParameterRules& rules = {}, const ChosenNames& chosen = {});
 
 namespace detail {
-/// Freezes the parameters that `rules` and `args.parameter_groups` freeze, and returns both in this order.
+/// Freezes the parameters that `rules` and `args.parameter_groups` say to freeze. Returns the rules of both,
+/// in this order.
 ParameterRules follow_freezing_rules(const TrainingArguments& args, const NamedTensors& parameters,
                                      ParameterRules rules);
 }  // namespace detail
 
-/// Makes the scheduler that `args.lr_scheduler_type` names, for `total_steps` updates. One that follows a
-/// metric has the mode of `is_greater_better(args)`, unless `lr_scheduler_kwargs` has a `mode`. The optimizer
-/// must outlive it. Throws ArgumentError for unknown or invalid options.
+/// Makes the scheduler that `args.lr_scheduler_type` names, for `total_steps` updates. A scheduler that
+/// follows a metric takes its mode from `is_greater_better(args)`, unless `lr_scheduler_kwargs` has a `mode`.
+/// The optimizer must outlive it. Throws ArgumentError for unknown or invalid options.
 std::unique_ptr<LRScheduler> make_scheduler(const TrainingArguments& args, Optimizer& optimizer,
                                             std::int64_t total_steps);
 

@@ -15,13 +15,13 @@
 
 namespace etude::inline v0 {
 
-/// The place of one parameter in the flat buffers. Offsets and sizes count elements.
+/// The place of one parameter in the flat buffers. Offsets and sizes are in elements.
 struct FlatSlot {
   std::string name;
   std::size_t group = 0;
   std::size_t buffer = 0;
   std::int64_t offset = 0;
-  std::int64_t size = 0;  ///< without the padding after it
+  std::int64_t size = 0;  ///< without the padding that follows
   std::vector<std::int64_t> sizes;
   std::vector<std::int64_t> strides;
 
@@ -30,21 +30,23 @@ struct FlatSlot {
     return buffer_tensor.as_strided(sizes, strides, offset);
   }
 
-  /// The elements of a tensor of the parameter's shape, in the order in which they lie in a buffer.
+  /// The elements of a tensor that has the parameter's shape, in the order of the buffer.
   torch::Tensor flattened(const torch::Tensor& tensor, const torch::TensorOptions& options) const;
 };
 
-/// One of equal shares of the flat buffers, for an optimizer that updates its share only. Shares cut through
-/// parameters: each block of a buffer is divided evenly, so that one block after another can be sent.
+/// One of several equal shares of the flat buffers, for an optimizer that updates only its share. Shares cut
+/// through parameters: each block of a buffer is divided evenly, so that blocks can be sent one after
+/// another.
 struct FlatShard {
   std::int64_t index = 0;
   std::int64_t count = 1;
-  /// Rounded up to a multiple of 64 * count; smaller with `gradients` if the buffer is.
+  /// The size of a block, which is rounded up to a multiple of 64 * count. With `gradients`, small buffers
+  /// get smaller blocks.
   std::int64_t block_bytes = std::int64_t{25} << 20;
-  bool gradients = false;  ///< whether gradients outside of it aren't kept either
-  /// The units of parameters, by name, whose values outside of it aren't kept between uses either.
+  bool gradients = false;  ///< true if only this share of the gradients is kept, too
+  /// The unit of each parameter, by name, of whose values only this share is kept between uses.
   std::unordered_map<std::string, std::size_t> unit_of = {};
-  /// Gets a block, in place: takes each share from its owner. All owners call it in the same order.
+  /// Completes a block in place: takes each share from its owner. All owners call it in the same order.
   std::function<void(const torch::Tensor&)> gather = nullptr;
   /// Sums a tensor over all owners, in place.
   std::function<void(const torch::Tensor&)> sum = nullptr;
@@ -54,11 +56,11 @@ struct FlatShard {
 struct FlatSegment {
   std::int64_t begin = 0;
   std::int64_t size = 0;
-  std::int64_t kept = 0;  ///< its place in a tensor that holds the owned share only
+  std::int64_t kept = 0;  ///< its offset in a tensor that holds only the owned share
 };
 
 /// The layout of the flat buffers: one buffer per device, dtype and unit, with the groups one after another,
-/// and one for each parameter whose gradients are sparse.
+/// and another buffer for each parameter whose gradients are sparse.
 struct FlatLayout {
   static constexpr std::size_t no_unit = std::numeric_limits<std::size_t>::max();
 
@@ -66,8 +68,8 @@ struct FlatLayout {
     torch::TensorOptions options;
     std::size_t unit = no_unit;
     std::int64_t size = 0;
-    std::int64_t block = 1;  ///< the elements that are divided at a time; the last block may be shorter
-    bool is_sparse = false;  ///< holds one parameter only, and its gradients aren't flat
+    std::int64_t block = 1;  ///< elements in a block, which is divided evenly; the last block may be shorter
+    bool is_sparse = false;  ///< true if it holds a single parameter whose gradients aren't flat
   };
 
   FlatShard shard;
@@ -80,27 +82,27 @@ struct FlatLayout {
 
   bool is_sharded() const { return shard.count > 1; }
 
-  /// As `allocate`, for the owned share only; `on_host`: in the memory of the CPU, for copies to the buffer's
-  /// device.
+  /// Like `allocate`, but only for the owned share. With `on_host`, in CPU memory that is suited for copies
+  /// to the buffer's device.
   std::vector<torch::Tensor> allocate_owned(double value = 0, bool on_host = false) const;
 
-  /// The owned segments of a buffer between two of its elements.
+  /// The owned segments of a buffer in [begin, end).
   std::vector<FlatSegment> segments(std::size_t buffer, std::int64_t begin = 0,
                                     std::int64_t end = std::numeric_limits<std::int64_t>::max()) const;
 
   /// Takes the other shares of a buffer from their owners, in place.
   void gather(std::size_t buffer, const torch::Tensor& whole) const;
 
-  /// The whole buffer, of which each process has the owned share.
+  /// Makes the whole buffer from each process's owned share.
   torch::Tensor gathered(std::size_t buffer, const torch::Tensor& owned) const;
 
-  /// Null if no slot has that name.
+  /// The slot of that name, or null.
   const FlatSlot* find(const std::string& name) const;
 };
 
 namespace detail {
 
-/// Aligns every parameter to a cache line, for kernels that prefer aligned memory.
+/// Rounds a size up to whole cache lines, so that every parameter is aligned for the kernels.
 std::int64_t padded(std::int64_t elements, std::int64_t element_size);
 
 }  // namespace detail
@@ -114,15 +116,15 @@ namespace detail {
 struct FlatPlan {
   std::shared_ptr<const FlatLayout> layout;
   std::vector<torch::Tensor> parameters;  ///< one per slot
-  NamedTensors frozen;                    ///< left out: they don't require gradients
+  NamedTensors frozen;                    ///< not in the layout, since they don't require gradients
 };
 
 /// Lays out buffers for the parameters that require gradients or had a slot in `previous`. A tied parameter
-/// (one tensor with several names) appears once, under its first name. Dense strides (channels last) are
-/// kept, others become contiguous. Throws ArgumentError for parameters that can't be trained, overlap in
-/// memory, or share a name. With shards, buffers are padded so that each share is a multiple of 64 bytes.
-/// The parameters named in `sparse`, or sparse in `previous`, get a buffer each; throws ArgumentError for
-/// them with shards, which can't divide them.
+/// (one tensor with several names) appears once, under its first name. Dense strides (such as channels last)
+/// are kept; other tensors become contiguous. Throws ArgumentError for parameters that can't be trained,
+/// overlap in memory, or share a name. With shards, buffers are padded so that each share is a multiple of 64
+/// bytes. Each parameter named in `sparse`, or sparse in `previous`, gets a separate buffer; with shards,
+/// which can't divide it, that is an ArgumentError.
 FlatPlan plan_flat(const std::vector<NamedTensors>& groups, const FlatLayout* previous = nullptr,
                    const FlatShard& shard = {}, const std::unordered_set<std::string>& sparse = {});
 

@@ -19,10 +19,10 @@
 namespace etude::inline v0 {
 
 /// The base of element-wise optimizers: their state is flat like the parameters, so an update is a few
-/// operations on long vectors. To write your own, name its moments and override `update_range`. Optimizers
-/// with a one-pass kernel override `in_one_pass`, and then get the gradients wherever autograd left them.
-/// One whose update leaves elements without a gradient alone overrides `sparse_fault`: `update_range` then
-/// gets the rows of sparse gradients.
+/// operations on long vectors. To write another, name its moments and override `update_range`. An optimizer
+/// with a one-pass kernel also overrides `in_one_pass`, and then gets the gradients wherever autograd left
+/// them. One that doesn't change elements without a gradient also overrides `sparse_fault`: `update_range`
+/// then gets the rows of sparse gradients.
 class FlatOptimizer : public Optimizer {
  public:
   torch::Tensor clip_grad_norm_in_step(double max_norm) override;
@@ -37,12 +37,12 @@ class FlatOptimizer : public Optimizer {
   void prepare_captured_step() override;
   void count_replayed_step() override;
 
-  /// Keeps a share of the moments. `step` updates these elements and takes the others from their owners. All
-  /// processes must call the functions of this optimizer in the same order.
+  /// Keeps only a share of the moments. `step` updates that share and takes the other parameters' new values
+  /// from their owners. All processes must call the functions of this optimizer in the same order.
   void keep_shard(const FlatShard& shard);
 
-  /// The `state` of all shards, on the CPU, where it is wanted; elsewhere nothing. All processes must call
-  /// it. (`state` itself throws Error if there are shards.)
+  /// The `state` of all shards together, on the CPU, in processes where it is `wanted`; empty in the others.
+  /// All processes must call it. (`state` itself throws Error if there are shards.)
   NamedTensors gather_state(bool wanted);
 
  protected:
@@ -52,15 +52,15 @@ class FlatOptimizer : public Optimizer {
     double initial = 0;
   };
 
-  /// Elements that are updated together, in tensors of one shape: several adjacent parameters, or parts of
-  /// them, as flat views, or a single parameter.
+  /// Elements that are updated together, in tensors of one shape: a single parameter, or flat views of
+  /// several adjacent parameters or parts of them.
   struct Range {
     torch::Tensor values;
     torch::Tensor gradients;
     std::vector<torch::Tensor> moments;  ///< in the order in which they were named
-    torch::Tensor compensation = {};     ///< int16, of bfloat16 values rounded with `Rounding::kahan`
-    std::uint64_t stream = 0;  ///< names the random bits of bfloat16 values, which are of one parameter
-    std::int64_t first = 0;    ///< the index of the first element in that parameter
+    torch::Tensor compensation = {};     ///< int16, for bfloat16 values with `Rounding::kahan`
+    std::uint64_t stream = 0;            ///< selects the random bits; bfloat16 values belong to one parameter
+    std::int64_t first = 0;              ///< the index of the first element in that parameter
   };
 
   /// How bfloat16 parameters are rounded, and the seed of random numbers for that.
@@ -69,9 +69,9 @@ class FlatOptimizer : public Optimizer {
     std::int64_t seed = 0;
   };
 
-  /// With `rounding`, bfloat16 parameters are updated in float32: by an `update_range` that passes
-  /// `rounding_of(...)` to its one-pass kernel, or else in copies as float32, which `update_range` gets.
-  /// Otherwise it gets the parameters as they are.
+  /// With `rounding`, bfloat16 parameters are updated in float32: either `update_range` passes
+  /// `rounding_of(...)` to its one-pass kernel, or it gets float32 copies. Without, it gets the parameters as
+  /// they are.
   FlatOptimizer(const std::vector<ParameterGroup>& groups, double lr, double weight_decay,
                 std::vector<Moment> moments, std::optional<RoundingOptions> rounding = std::nullopt);
 
@@ -82,18 +82,17 @@ class FlatOptimizer : public Optimizer {
     torch::Tensor rate;  ///< the learning rate, 0-dim float32 on the device; undefined if the group's is used
   };
 
-  /// Updates these elements. `steps` counts their updates, including this one. The gradients must not be
-  /// changed.
+  /// Updates these elements. `steps` is the number of their updates, including this one. The gradients must
+  /// not be changed.
   virtual void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) = 0;
 
-  /// Whether `update_range` makes a single pass over memory and multiplies the gradients by
-  /// `gradient_scale()` itself. Otherwise it gets, on the CPU, pieces small enough to stay in cache between
-  /// passes.
+  /// True if `update_range` makes a single pass over memory and multiplies the gradients by
+  /// `gradient_scale()`. Otherwise, on the CPU, it gets pieces small enough to stay in cache between passes.
   virtual bool in_one_pass() const;
 
-  /// Whether LibTorch has a faster kernel for such a vector than `update_range`.
+  /// True if LibTorch's kernel for such a vector is faster than `update_range`.
   virtual bool has_libtorch_kernel(const torch::Tensor& values) const;
-  /// Whether LibTorch has a kernel for such a vector that takes the learning rate from `Lists::rate`.
+  /// True if LibTorch has a kernel for such a vector that takes the learning rate from `Lists::rate`.
   virtual bool has_capturable_kernel(const torch::Tensor& values) const;
   /// Calls that kernel. It may change the gradients.
   virtual void update_by_libtorch(const Lists& lists, const ParamGroup& group, std::int64_t steps);
@@ -123,7 +122,7 @@ class FlatOptimizer : public Optimizer {
     std::size_t slot = 0;
   };
 
-  /// Our own kernels run only on the CPU. Gradients that they can't handle stay flat.
+  /// True if Etude's kernels do the update: only on the CPU. Gradients that they can't handle stay flat.
   bool uses_kernels() const;
 
   /// Clears the lists but keeps their memory.
@@ -136,17 +135,17 @@ class FlatOptimizer : public Optimizer {
   /// Updates a parameter with a sparse gradient.
   void update_rows(const FlatRange& range);
 
-  /// The numbers that a captured step reads, which change from step to step; one per range.
+  /// The numbers of a range that a captured step reads, since they change from step to step.
   struct Numbers {
     torch::Tensor rate, steps;  // 0-dim float32
   };
   void write_numbers(std::int64_t ahead);
 
-  /// Makes moments for the current layout, with their values from the previous one. Called when they are
-  /// needed, so that the first ones are made where they stay.
+  /// Makes moments for the current layout and copies their values from the previous one. Called only when
+  /// they are needed, so that the first moments are made on their final device.
   void adopt_layout();
 
-  /// Writes a parameter's values of one moment as far as they are owned.
+  /// Writes the owned part of a parameter's values of one moment.
   void store(const FlatSlot& slot, const torch::Tensor& owned, const torch::Tensor& values) const;
 
   void cut(const std::vector<FlatRange>& ranges, bool apart);
@@ -155,43 +154,44 @@ class FlatOptimizer : public Optimizer {
 
   void cut_by_length(const FlatRange& range, std::vector<Piece>& pieces);
 
-  /// Cuts the elements from `offset` on.
+  /// Cuts `size` elements from `offset` on into pieces.
   void cut_by_length(std::size_t buffer, std::int64_t offset, std::int64_t size, std::vector<Piece>& pieces);
 
-  /// Whether parameters of this type are rounded by `rounding_`.
+  /// True if parameters of this type are rounded by `rounding_`.
   bool rounds(const torch::TensorOptions& options) const;
 
   /// The owned share of one moment, by buffer; undefined where it isn't kept.
   std::vector<torch::Tensor> allocate(std::size_t moment) const;
 
-  /// The number of moments kept for a buffer of this type: the last is the compensation, which others lack.
+  /// The number of moments kept for a buffer of this type. Only bfloat16 may have the last one, the
+  /// compensation.
   std::size_t count_of_moments(const torch::TensorOptions& options) const;
 
   void update_piece(const Range& piece, const ParamGroup& group, std::int64_t steps);
   void update_in_float32(const Range& range, const ParamGroup& group, std::int64_t steps);
 
-  /// Large enough to give each of ATen's threads its usual share, small enough for their caches.
+  /// A piece's length: large enough to give each of ATen's threads its usual share, small enough for their
+  /// caches.
   static std::int64_t piece_length();
   std::int64_t longest_piece(const torch::Tensor& values) const;
 
-  /// Gives a range its parts of the moments, and of the compensation where it is kept.
+  /// Adds the moments' parts, and the compensation's if it is kept, to a range.
   template <class ViewOf>
   void add_moments(Range& range, std::size_t buffer, const ViewOf& view_of) const;
 
   static constexpr std::uint64_t no_generation = std::numeric_limits<std::uint64_t>::max();
-  static constexpr std::int64_t offloaded_length = std::int64_t{1}
-                                                   << 20;  // 4 MiB of float32 are worth a copy
+  static constexpr std::int64_t offloaded_length =
+      std::int64_t{1} << 20;  // 4 MiB of float32, so that a copy is worth its overhead
 
   std::vector<Moment> moments_;
   std::optional<RoundingOptions> rounding_;
   std::shared_ptr<const FlatLayout> layout_;
-  std::vector<std::vector<torch::Tensor>> buffers_;  // the owned share, by moment and buffer of the layout
-  std::vector<std::vector<Piece>>
-      pieces_;  // by range of the last step; reused while the ranges stay the same
+  std::vector<std::vector<torch::Tensor>> buffers_;  // the owned share, by moment and by buffer
+  std::vector<std::vector<Piece>> pieces_;           // by range; reused while the ranges stay the same
   bool pieces_are_apart_ = false;
   Lists lists_;  // empty between steps, kept for its memory
   std::uint64_t generation_ = no_generation;
-  torch::Tensor count_;  // in the lists
+  torch::Tensor count_;  // the number of steps, which `lists_` refers to
   double gradient_scale_ = 1;
   bool is_offloaded_ = false;
   std::map<std::size_t, HostStage> stages_;  // by buffer, if offloaded
@@ -201,7 +201,7 @@ class FlatOptimizer : public Optimizer {
 };
 
 namespace detail {
-/// The `sparse_fault` of a number that sparse gradients don't allow; empty if it is 0.
+/// The `sparse_fault` for a number that must be 0 with sparse gradients; empty if it is 0.
 std::string must_be_zero(std::string_view name, double value);
 }  // namespace detail
 

@@ -15,7 +15,7 @@
 #include "etude/reflect/json_reader.hpp"
 #include "etude/reflect/three_way.hpp"
 
-/// The options of parameter groups in checkpoints.
+/// Saves and restores the options of parameter groups.
 namespace etude::inline v0::detail {
 
 /// The name of an object's class, without namespaces or template arguments.
@@ -27,11 +27,11 @@ std::string class_name(const Class& object) {
   return colon == name.npos ? name : name.substr(colon + 1);
 }
 
-/// `below` updated with the members of `above`.
+/// `below`, updated with the members of `above`.
 nlohmann::ordered_json overlaid(nlohmann::ordered_json below, const nlohmann::ordered_json& above);
 
 /// Reads options by name and continues after errors. Ranges are checked only for values that differ from
-/// those `given`: the optimizer has already accepted the latter.
+/// `given`, which the optimizer has already accepted.
 class OptionReader {
  public:
   OptionReader(const nlohmann::ordered_json& values, const nlohmann::ordered_json& given, std::string prefix)
@@ -85,9 +85,9 @@ struct SavedOptions {
                                                      std::size_t groups);
 };
 
-/// `three_way` for one group. Between different types of optimizer, only the learning rates and weight decay
-/// are comparable, since other options may differ in meaning. The initial learning rate is merged together
-/// with the given one.
+/// Applies `three_way` to one group. Between different types of optimizer, only the learning rates and weight
+/// decay are comparable, since other options may differ in meaning. The initial learning rate is merged
+/// together with the given one.
 nlohmann::ordered_json merge_options(const nlohmann::ordered_json& given_then,
                                      const nlohmann::ordered_json& changed_then,
                                      const nlohmann::ordered_json& given_now, bool same_type,

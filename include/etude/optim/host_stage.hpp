@@ -10,24 +10,24 @@
 
 namespace etude::inline v0 {
 
-/// The options of a tensor on the host that is copied to and from a device: pinned for an accelerator, so
-/// that copies are asynchronous.
+/// Options for a host tensor that is copied to and from a device: pinned if that is an accelerator, so that
+/// copies are asynchronous.
 torch::TensorOptions on_host(const torch::TensorOptions& options);
 
-/// Takes pieces of a device's vectors to the host and back. They are numbered from 0, and one of two
-/// consecutive pieces may be on its way while the other is used.
+/// Copies pieces of a device's vectors to the host and back. Pieces are numbered from 0, and one can be in
+/// transfer while the one before it is in use.
 class HostStage {
  public:
   /// Pieces have up to `length` elements of this device and type.
   HostStage(std::int64_t length, const torch::TensorOptions& options);
 
-  /// Begins to copy a piece, both tensors of one length.
+  /// Begins to copy a piece. Both tensors have the same length.
   void fetch(std::size_t number, const torch::Tensor& values, const torch::Tensor& gradients);
 
   struct Piece {
     torch::Tensor values, gradients;
   };
-  /// The copies on the host, once they are there.
+  /// Waits for the copies on the host and returns them.
   Piece get(std::size_t number);
 
   /// Begins to copy the values of that piece back.

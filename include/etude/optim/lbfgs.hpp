@@ -24,8 +24,9 @@ struct LBFGSOptions {
                (LineSearch, line_search_fn, "line search", LineSearch::none));
 };
 
-/// torch::optim::LBFGS. A step needs a closure and calls it for every evaluation. All parameters share one
-/// learning rate, without weight decay; all are updated, even those without a gradient.
+/// L-BFGS, computed by torch::optim::LBFGS. A step needs a closure and calls it for every evaluation. All
+/// parameters have the same learning rate and no weight decay; all are updated, even those without a
+/// gradient.
 class LBFGS : public TorchOptimizer {
  public:
   /// Throws ArgumentError if the groups have different options or weight decay.

@@ -19,17 +19,17 @@ namespace etude::inline v0::detail {
 /// Empty before the first step.
 NamedTensors lbfgs_state(torch::optim::Optimizer& optimizer);
 
-/// Extracts tensors from a saved state and validates each.
+/// Takes tensors from a saved state and validates each one.
 class LbfgsReader {
  public:
   LbfgsReader(const NamedTensors& state, const torch::Tensor& like);
 
   bool has(const std::string& name) const { return left_.contains("lbfgs." + name); }
 
-  /// The number of rows of a list, 0 if it is missing.
+  /// The number of rows of a list; 0 if the list is missing.
   std::int64_t rows(const std::string& name) const;
 
-  /// The tensor of that name, not copied.
+  /// The tensor of that name, without copying it.
   torch::Tensor take(const std::string& name, const std::vector<std::int64_t>& sizes);
 
   torch::Tensor copy(const std::string& name, const std::vector<std::int64_t>& sizes) {

@@ -28,10 +28,10 @@ class LRScheduler {
   /// here.
   void step(double metric) { on_metric(metric); }
 
-  /// Whether `step(metric)` changes the learning rates.
+  /// True if `step(metric)` changes the learning rates.
   virtual bool needs_metric() const;
 
-  /// Calls of `step()` so far.
+  /// The number of calls of `step()` so far.
   std::int64_t step_count() const { return step_count_; }
 
   /// The first group's learning rate, which the next update will use.
@@ -40,19 +40,19 @@ class LRScheduler {
   /// Everything that `load_state` needs to continue from here, including learning rates.
   SchedulerState state();
 
-  /// Continues from a `state` of a scheduler of the same kind. Call it on a new scheduler.
+  /// Continues from the `state` of a scheduler of the same kind. Call it on a new scheduler.
   ///
   /// With `rates_are_new`, the user has changed the schedule (its initial rate, type, options or length).
-  /// Then only the position is restored: the rates become those that this scheduler has after the same number
-  /// of steps, from the groups' initial rates. One that follows a metric keeps the groups' current rates if
-  /// its metric history can be restored, and otherwise starts from scratch with the initial ones.
+  /// Then only the position is restored: the rates become those that this scheduler reaches after the same
+  /// number of steps from the groups' initial rates. A scheduler that follows a metric keeps the groups'
+  /// current rates if its metric history can be restored, and otherwise starts over with the initial ones.
   ///
-  /// Throws CheckpointError for invalid numbers, and unless `rates_are_new`, for the state of another kind of
-  /// scheduler or another number of groups; nothing is changed then.
+  /// Throws CheckpointError for invalid numbers and, unless `rates_are_new`, for the state of another kind of
+  /// scheduler or a different number of groups; nothing is changed then.
   void load_state(const SchedulerState& state, bool rates_are_new = false);
 
-  /// Continues as after this many calls of `step()`, for checkpoints without scheduler state. Throws
-  /// ArgumentError for a negative number.
+  /// Continues as if `step()` had been called this many times, for checkpoints without scheduler state.
+  /// Throws ArgumentError for a negative number.
   void fast_forward(std::int64_t steps);
 
  protected:
@@ -63,11 +63,11 @@ class LRScheduler {
 
   /// The state besides the step count and learning rates.
   virtual SchedulerState own_state() const;
-  /// Restores that state of a scheduler with this many `steps`; the learning rates are set afterwards. Throws
-  /// CheckpointError, before any change, for unknown entries.
+  /// Restores that state, from a scheduler that had made `steps` steps; the learning rates are set
+  /// afterwards. Throws CheckpointError, before any change, for unknown entries.
   virtual void load_own_state(const SchedulerState& state, std::int64_t steps);
 
-  /// Sets the learning rates to those after `steps` steps. `state` is the saved state, perhaps of another
+  /// Sets the learning rates to those after `steps` steps. `state` is the saved state, perhaps from another
   /// kind of scheduler. `step_count` is set afterwards.
   virtual void renew(const SchedulerState& state, std::int64_t steps);
 
@@ -146,8 +146,9 @@ class MetricLR : public LRScheduler {
   Rule rule_;
 };
 
-/// A torch scheduler, or a user's subclass of one, over the torch optimizer in `optimizer` (a
-/// TorchOptimizer). It can't be serialized, so `load_state` steps a new one as often as the saved one.
+/// Wraps a torch scheduler, or a user's subclass of one, for the torch optimizer in `optimizer` (a
+/// TorchOptimizer). A torch scheduler can't be serialized, so `load_state` steps a new one as often as the
+/// saved one had been stepped.
 class TorchLRScheduler : public LRScheduler {
  public:
   TorchLRScheduler(Optimizer& optimizer, std::shared_ptr<torch::optim::LRScheduler> scheduler);

@@ -65,13 +65,13 @@ class ReduceLROnPlateau {
   std::int64_t cooldown_ = 0;
 };
 
-/// GreedyLR (arXiv 2512.14527) as in Hugging Face: raises the learning rates while a metric improves, lowers
-/// them while it doesn't, and resets after a while at the minimum.
+/// GreedyLR (arXiv:2512.14527) as in Hugging Face: raises the learning rates while a metric improves, lowers
+/// them while it doesn't, and resets after some time at the minimum.
 class GreedyLR {
  public:
   explicit GreedyLR(const GreedyLROptions& options = {});
 
-  /// A reset restores `initial_lrs`.
+  /// Changes `lrs` after an evaluation. A reset restores `initial_lrs`.
   void step(double metric, std::vector<double>& lrs, const std::vector<double>& initial_lrs);
 
   SchedulerState state() const;

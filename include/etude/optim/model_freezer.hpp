@@ -22,27 +22,28 @@ struct UnfrozenGroup {
   NamedTensors parameters;
 };
 
-/// Freezes and unfreezes a model's layer groups (its direct children, or modules that are named), whose
-/// parameters then get no gradient. Optimizers leave frozen parameters alone, including weight decay, and
-/// pick them up when they are unfrozen, even during a training. The methods match pytorch-accelerated's class
-/// of the same name, whose flags for the modules' mode are mixed up. Parameters held directly by the model
-/// belong to no group and stay unchanged; a parameter shared by two groups is frozen in both.
+/// Freezes and unfreezes a model's layer groups (its direct children, or modules given by name). Frozen
+/// parameters get no gradient. Optimizers don't change them, not even by weight decay, and pick them up when
+/// they are unfrozen, even during a training. The methods match pytorch-accelerated's class of the same name,
+/// except that its flags for the modules' mode are swapped. Parameters held directly by the model belong to
+/// no group and stay unchanged; a parameter shared by two groups is frozen in both.
 class ModelFreezer {
  public:
   struct Options {
-    bool freeze_batch_norms = false;  ///< Freeze a group's batch norms too; otherwise they keep learning.
+    bool freeze_batch_norms = false;  ///< Also freezes a group's batch norms; otherwise they keep learning.
     /// Names of modules, or patterns as in ParameterRule, instead of the direct children: "encoder.layers.*"
-    /// is a group for each layer. What lies in a module that is named is no group of its own.
+    /// makes a group of each layer. Modules inside such a module don't form further groups.
     std::vector<std::string> layer_groups = {};
-    bool keep_frozen = false;  ///< Parameters that are frozen already stay so.
+    bool keep_frozen = false;  ///< Parameters that are already frozen stay frozen.
   };
 
-  /// From `from_index` to `to_index`, inclusive, in either order; negative indices count from the end.
+  /// The groups from `from_index` to `to_index`, inclusive, in either order; negative indices count from the
+  /// end.
   struct Freezing {
     std::int64_t from_index = 0;
     std::int64_t to_index = -2;
-    /// Put frozen modules in evaluation mode. (A training starts with all modules in training mode, so for
-    /// this to last, freeze in `TrainBegin`.)
+    /// Also puts frozen modules in evaluation mode. (A training starts by putting all modules in training
+    /// mode, so freeze in `TrainBegin` for this to last.)
     bool set_modules_as_eval = false;
   };
   struct Unfreezing {
@@ -52,11 +53,11 @@ class ModelFreezer {
   };
 
   /// Unfreezes all parameters of the model, except with `keep_frozen`. Throws ArgumentError for TorchScript,
-  /// a model without children, and names of `layer_groups` that are no module's.
+  /// for a model without children, and for names in `layer_groups` that match no module.
   explicit ModelFreezer(const Model& model, Options options);
   explicit ModelFreezer(const Model& model) : ModelFreezer(model, Options()) {}
 
-  /// The direct children, in registration order, or the modules that `layer_groups` names, in its order.
+  /// The direct children in registration order, or the modules named by `layer_groups` in its order.
   const std::vector<NamedModule>& get_layer_groups() const { return groups_; }
   /// The modules without children.
   std::vector<NamedModule> get_layers() const;
@@ -65,7 +66,7 @@ class ModelFreezer {
   /// Both throw ArgumentError for an index out of range.
   void freeze(const Freezing& which);
   void freeze() { freeze(Freezing()); }
-  /// Returns the parameters that were frozen before, for each group that had any.
+  /// Returns the parameters that were frozen before, by group, for each group that had any.
   std::vector<UnfrozenGroup> unfreeze(const Unfreezing& which);
   std::vector<UnfrozenGroup> unfreeze() { return unfreeze(Unfreezing()); }
 

@@ -14,27 +14,27 @@
 
 namespace etude::inline v0 {
 
-/// One of a training's optimizers, with its schedule. A single one needs no name.
+/// One of a training's optimizers, and its schedule. A single optimizer needs no name.
 struct NamedOptimizer {
   std::string name;
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<LRScheduler> lr_scheduler = nullptr;
-  std::int64_t every = 1;                     ///< It updates its parameters in each step of this many.
-  std::optional<double> max_grad_norm = {};   ///< instead of the trainer's
-  std::optional<double> max_grad_value = {};  ///< likewise
-  bool has_stepped = false;                   ///< in the step under way
+  std::int64_t every = 1;                     ///< It updates its parameters once every this many steps.
+  std::optional<double> max_grad_norm = {};   ///< replaces the trainer's
+  std::optional<double> max_grad_value = {};  ///< replaces the trainer's
+  bool has_stepped = false;                   ///< true if it has stepped in the current step
 
-  /// The name of one of its numbers in the logs: "generator_grad_norm", or "grad_norm" without a name.
+  /// The name under which one of its numbers is logged: "generator_grad_norm", or "grad_norm" without a name.
   std::string key(std::string_view number) const {
     return name.empty() ? std::string(number) : name + '_' + std::string(number);
   }
 };
 
-/// The file of a checkpoint for one of its optimizers: "optimizer.json" if it has no name, and
-/// "optimizer.generator.json" if it is called "generator".
+/// The name of an optimizer's file in a checkpoint: "optimizer.json" for an optimizer without a name,
+/// "optimizer.generator.json" for one called "generator".
 std::string optimizer_file(std::string file, std::string_view name);
 
-/// A training's optimizers. Those of one training share no parameter.
+/// A training's optimizers, which share no parameters.
 class OptimizerList {
  public:
   bool empty() const { return list_.empty(); }
@@ -44,21 +44,20 @@ class OptimizerList {
   auto begin() const { return list_.begin(); }
   auto end() const { return list_.end(); }
 
-  /// The one whose turn it is, or else the first. Null if there is none.
+  /// The optimizer whose turn it is, or the first outside of a turn. Null if there are none.
   Optimizer* current() const { return empty() ? nullptr : list_[current_].optimizer.get(); }
   LRScheduler* current_scheduler() const { return empty() ? nullptr : list_[current_].lr_scheduler.get(); }
 
-  /// The place of the one of this name. Throws ArgumentError that lists the names if there is none.
+  /// The index of the optimizer of this name. Throws ArgumentError that lists the names if there is none.
   std::size_t find(std::string_view name) const;
 
   NamedOptimizer& operator[](std::size_t place) { return list_[place]; }
   const NamedOptimizer& operator[](std::size_t place) const { return list_[place]; }
 
-  /// The place of the one whose turn it is; unset outside of a turn.
+  /// The index of the optimizer whose turn it is; unset outside of a turn.
   std::optional<std::size_t> turn() const { return has_turn_ ? std::optional(current_) : std::nullopt; }
 
-  /// Makes it the turn of the optimizer at `place`, if there is one: events that are raised meanwhile have it
-  /// as theirs.
+  /// Gives the turn to the optimizer at `place`, if it is set: events raised meanwhile carry that optimizer.
   class Turn {
    public:
     Turn(OptimizerList& list, std::optional<std::size_t> place);
@@ -79,7 +78,7 @@ class OptimizerList {
     for (auto& each : list_) each.optimizer->zero_grad();
   }
 
-  /// Their names; none if a single one has no name.
+  /// The optimizers' names; empty if there is a single one without a name.
   std::vector<std::string> names() const;
 
  private:

@@ -27,8 +27,8 @@
 
 namespace etude::inline v0::detail {
 
-/// A vector of adjacent elements, sized to the registers of any processor, for writing update formulas:
-/// compilers don't vectorize loops with square roots, since these may set errno.
+/// A vector of adjacent elements, small enough for any processor's registers, for writing update formulas.
+/// Compilers don't vectorize loops with square roots by themselves, since these may set errno.
 template <class T>
 struct Lanes {
   typedef T Vector __attribute__((vector_size(16)));
@@ -40,7 +40,7 @@ struct Lanes {
   static Lanes load(const T* from) { return {*reinterpret_cast<const Unaligned*>(from)}; }
   void store(T* to) const { *reinterpret_cast<Unaligned*>(to) = vector; }
 
-  /// Loads the first `count` elements only, at the end of memory.
+  /// Loads only the first `count` elements, for the end of a tensor.
   static Lanes load(const T* from, std::int64_t count) {
     Lanes lanes(0.);
     std::memcpy(&lanes.vector, from, static_cast<std::size_t>(count) * sizeof(T));
@@ -70,11 +70,11 @@ struct Lanes {
     return a;
 #endif
   }
-  /// NaN if either is.
+  /// The larger element; NaN if either is NaN.
   friend Lanes max(Lanes a, Lanes b) {
     return {a.vector > b.vector || a.vector != a.vector ? a.vector : b.vector};
   }
-  /// -1, 0 or 1; 0 for NaN, as torch.sign.
+  /// -1, 0 or 1; 0 for NaN, like torch.sign.
   friend Lanes sign(Lanes a) {
     return {a.vector > 0 ? Lanes(1).vector : a.vector < 0 ? Lanes(-1).vector : Lanes(0).vector};
   }
@@ -93,8 +93,8 @@ struct Lanes {
 /// The minimum number of elements per ATen thread.
 inline constexpr std::int64_t grain = 32'768;
 
-/// Calls `at(i)` for each whole vector of `width` elements, on ATen's threads, and `at(i, count)` for the
-/// rest.
+/// Calls `at(i)` for each full vector of `width` elements, and `at(i, count)` for the remainder, on ATen's
+/// threads.
 template <class At>
 void for_each_vector(std::int64_t size, std::int64_t width, const At& at) {
   const auto whole = size / width;
@@ -125,7 +125,7 @@ void one_pass(std::int64_t size, T* values, const T* gradients, std::array<T*, m
   (std::make_index_sequence<moments>());
 }
 
-/// The same for bfloat16, which `update` gets as float32. Moments are rounded stochastically.
+/// The same for bfloat16: `update` gets float32 values. Moments are rounded stochastically.
 template <Rounding rounding, std::size_t moments, class Update>
 void one_pass(std::int64_t size, c10::BFloat16* values, const c10::BFloat16* gradients,
               std::array<c10::BFloat16*, moments> moment, const Update& update, const Bfloat16Rounding& by) {
@@ -162,9 +162,9 @@ void one_pass(std::int64_t size, c10::BFloat16* values, const c10::BFloat16* gra
   (std::make_index_sequence<moments>());
 }
 
-/// The same for tensors of one shape, dense in memory in the same order. Returns false without doing anything
-/// unless they are float32, float64 or bfloat16 on the CPU. `by` rounds the last: with moments it must be
-/// given, without it they are rounded to nearest.
+/// The same for tensors with the same shape and the same dense memory order. Does nothing and returns false
+/// unless they are float32, float64 or bfloat16 on the CPU. `by` says how bfloat16 is rounded: to nearest if
+/// it isn't given, which is allowed only without moments.
 template <std::size_t moments, class Update>
 bool one_pass(const torch::Tensor& values, const torch::Tensor& gradients,
               const std::vector<torch::Tensor>& moment, const Update& update,
@@ -195,7 +195,7 @@ bool one_pass(const torch::Tensor& values, const torch::Tensor& gradients,
   return false;
 }
 
-/// The sum of squares, of bfloat16 in float32. Long sums are accumulated in float64.
+/// The sum of squares; bfloat16 is squared in float32. Long sums are accumulated in float64.
 template <class T>
 double sum_of_squares(std::int64_t size, const T* data) {
   using Number = std::conditional_t<std::is_same_v<T, c10::BFloat16>, float, T>;

@@ -16,7 +16,7 @@
 
 namespace etude::inline v0 {
 
-/// Parameters of a group and their options. The next step uses `lr`; a scheduler computes it from
+/// The parameters of a group and their options. The next step uses `lr`, which a scheduler computes from
 /// `initial_lr`.
 struct ParamGroup {
   NamedTensors parameters;
@@ -25,9 +25,10 @@ struct ParamGroup {
   double weight_decay = 0;
 };
 
-/// Updates a model's parameters. It lays them flat (see FlatParameters) for as long as it lives. `step`
-/// doesn't touch parameters without a gradient since `zero_grad`: no decay, no change of their state. Those
-/// that take sparse gradients (SGD, Adagrad, SparseAdam) touch only the rows in them.
+/// Updates a model's parameters, which it keeps in flat buffers (see FlatParameters) for as long as it lives.
+/// `step` doesn't touch parameters that have got no gradient since `zero_grad`: neither their values, by
+/// weight decay, nor their state. Optimizers that take sparse gradients (SGD, Adagrad, SparseAdam) touch only
+/// the rows in the gradient.
 class Optimizer {
  public:
   using Closure = std::function<torch::Tensor()>;
@@ -36,38 +37,39 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
   virtual ~Optimizer();
 
-  /// Makes one update. A closure (clears the gradients, computes the loss, calls backward, returns the loss),
-  /// if given, is called first, and its loss is returned. Throws ArgumentError if `needs_closure` and none is
-  /// given.
+  /// Makes one update. If there is a closure, which clears the gradients, computes the loss, calls backward
+  /// and returns the loss, it is called first, and its loss is returned. Throws ArgumentError if
+  /// `needs_closure` and none is given.
   virtual torch::Tensor step(const Closure& closure = nullptr);
 
-  /// Whether `step` requires the closure and calls it itself, perhaps several times.
+  /// True if `step` requires the closure, which it may call several times.
   virtual bool needs_closure() const;
 
   virtual void zero_grad();
-  /// Whether any parameter has a gradient since then.
+  /// True if any parameter has got a gradient since then.
   bool has_gradients() const { return flat_.has_gradients(); }
 
-  /// The L2 norm of all gradients, 0-dim, on the device.
+  /// The L2 norm of all gradients, as a 0-dim tensor on the device.
   torch::Tensor grad_norm() { return flat_.grad_norm(); }
-  /// Scales the gradients to a norm of at most `max_norm` and returns the norm before, 0-dim, on the device.
+  /// Scales the gradients to a norm of at most `max_norm`. Returns the norm before scaling, as a 0-dim tensor
+  /// on the device.
   torch::Tensor clip_grad_norm(double max_norm) { return flat_.clip_grad_norm(max_norm); }
-  /// The same, for the next step only: if possible, the gradients stay unchanged and the step scales them on
-  /// the fly, which saves a pass.
+  /// The same, but only for the next step: if possible, the gradients stay unchanged and the step scales them
+  /// on the fly, which saves a pass.
   virtual torch::Tensor clip_grad_norm_in_step(double max_norm);
-  /// Keeps the moments in the memory of the CPU, where it also updates the parameters from now on, and
-  /// returns true; false, and nothing changes, for an optimizer that can't.
+  /// From now on, keeps the moments in CPU memory and computes the updates there. Returns false, and changes
+  /// nothing, if this optimizer can't do that.
   virtual bool offload_moments();
 
-  /// Whether it updates bfloat16 parameters in float32 and rounds them, so that small updates count.
+  /// True if bfloat16 parameters are updated in float32 and then rounded so that small updates aren't lost.
   virtual bool rounds_bfloat16() const;
 
-  /// Keeps learning rates and numbers of steps on the device from now on, so that a graph can capture and
-  /// replay `step`, and returns true; false, and nothing changes, for an optimizer that can't.
+  /// From now on, keeps learning rates and step counts on the device, so that a graph can capture and replay
+  /// `step`. Returns false, and changes nothing, if this optimizer can't do that.
   virtual bool make_capturable();
-  /// Writes those of the next step, for the two below.
+  /// Writes the numbers of the next step to the device, before `step` is captured or replayed.
   virtual void prepare_captured_step();
-  /// The host's part of a step that is replayed: counts it.
+  /// Counts a step that was replayed: the part of it that isn't in the graph.
   virtual void count_replayed_step();
 
   /// Clamps every gradient element to [-limit, limit].
@@ -77,41 +79,41 @@ class Optimizer {
 
   FlatParameters& flat_parameters() { return flat_; }
 
-  /// Sets the learning rates of a group, wherever they are stored.
+  /// Sets the learning rates of a group, including copies elsewhere.
   virtual void set_learning_rates(std::size_t group, double lr, double initial_lr);
 
-  /// The name of its type, without namespaces: "AdamW".
+  /// The name of the optimizer's type, without namespaces: "AdamW".
   virtual std::string type() const;
 
-  /// The options behind its steps, besides `state` and the parameters: {"type": ..., "given": [...],
+  /// The options that steps depend on, besides `state` and the parameters: {"type": ..., "given": [...],
   /// "changed": [...]}, with one object per group in each list. "given" has the options at construction (lr,
-  /// initial_lr, weight_decay, betas, ...), "changed" those that have changed since.
+  /// initial_lr, weight_decay, betas, ...), "changed" has those that have changed since.
   nlohmann::ordered_json options_state();
 
-  /// Restores the options of a saved run from its `options_state`: an option that this optimizer was given
-  /// the same value for as the saved run takes the value it had at the end of that run. One given another
-  /// value keeps it (as does one that can't be changed), and `differences` gets a line: `param_groups[0].lr:
+  /// Restores the options of a saved run from its `options_state`. An option that was given the same value in
+  /// both runs takes the value that it had at the end of the saved run. An option that was given a different
+  /// value keeps it, as does one that can't be changed, and `differences` gets a line: `param_groups[0].lr:
   /// 0.001 -> 0.002`. From an optimizer of another type, only learning rates and weight decay are used. Call
-  /// it before `load_state` and before the scheduler's. Returns whether some group was given a different
+  /// it before `load_state` and before the scheduler's. Returns true if a group was given a different
   /// learning rate. Throws CheckpointError for a different number of groups and for values out of range;
   /// nothing is changed then.
   bool load_options(const nlohmann::ordered_json& saved, std::vector<std::string>& differences);
 
-  /// The state of each updated parameter: `<parameter>.step` (a 0-dim int64) and moments such as
-  /// `<parameter>.exp_avg`, in the parameter's shape. The tensors share the optimizer's memory; clone those
-  /// that must outlive the next step.
+  /// The state of each parameter that has been updated: `<parameter>.step` (a 0-dim int64) and moments such
+  /// as `<parameter>.exp_avg`, in the parameter's shape. The tensors share the optimizer's memory; clone
+  /// those that must outlive the next step.
   virtual NamedTensors state();
 
-  /// The memory of the state in bytes, once there is one. If it grows from step to step, the most.
+  /// The memory that the state takes, in bytes, once it exists. If it grows from step to step, its maximum.
   virtual std::int64_t state_bytes();
 
-  /// Replaces the state with a result of `state`, perhaps from another layout or device. Parameters missing
-  /// from it start from scratch; entries for parameters that are frozen now are dropped. Throws
-  /// CheckpointError if a name, a shape or a value doesn't fit; nothing is changed then.
+  /// Replaces the state with a result of `state`, perhaps from another layout or device. Parameters that it
+  /// lacks start from scratch; entries for parameters that are frozen now are dropped. Throws CheckpointError
+  /// if a name, a shape or a value doesn't fit; nothing is changed then.
   virtual void load_state(const NamedTensors& state);
 
  protected:
-  /// The saved state of one parameter. Without steps, it starts from scratch.
+  /// The saved state of one parameter. Without steps, the parameter starts from scratch.
   struct SlotState {
     std::int64_t steps = 0;
     std::vector<torch::Tensor> moments;  ///< in the order of `moment_sizes`
@@ -132,28 +134,28 @@ class Optimizer {
   /// `begin_step` of the flat parameters. Throws ArgumentError for a sparse gradient with a `sparse_fault`.
   const std::vector<FlatRange>& begin_step();
 
-  /// Why this optimizer can't use the sparse gradient of a parameter of this group, as the end of a sentence;
-  /// empty if it can. By default it can't.
+  /// Says, as the end of a sentence, why this optimizer can't use a sparse gradient of a parameter in this
+  /// group; empty if it can. By default it can't.
   virtual std::string sparse_fault(const ParamGroup& group) const;
 
-  /// The state of one parameter besides its steps: views that `load_state` writes to. Call after
-  /// `flat_.mend()`.
+  /// The state of one parameter besides its steps: views that `load_state` writes to. Call `flat_.mend()`
+  /// first.
   virtual NamedTensors moments(std::size_t slot) = 0;
 
   /// The names, sizes and types of `moments`.
   virtual NamedSizes moment_sizes(std::size_t slot);
 
-  /// Resets the state of one parameter to that before its first step.
+  /// Resets the state of one parameter to what it is before its first step.
   virtual void reset_moments(std::size_t slot) = 0;
 
-  /// Whether a state without this moment is valid, as is one with it where it isn't kept.
+  /// True if a state may lack this moment, or have it although it isn't kept here.
   virtual bool may_lack(std::string_view moment) const;
 
-  /// Sets the state of one parameter, in the sizes of `moment_sizes`; undefined for a moment that was
-  /// lacking.
+  /// Sets the state of one parameter, in the sizes of `moment_sizes`. A moment that the saved state lacked is
+  /// undefined.
   virtual void set_moments(std::size_t slot, const std::vector<torch::Tensor>& values);
 
-  /// Its options that never change, besides those of ParamGroup: a JSON object.
+  /// The options that never change, besides those of ParamGroup, as a JSON object.
   virtual nlohmann::ordered_json own_options() const;
 
   /// All current options of a group.
@@ -166,7 +168,7 @@ class Optimizer {
   /// Sets options that were already checked.
   virtual void set_group_options(std::size_t group, const nlohmann::ordered_json& merged);
 
-  /// The validated state of each slot. Throws CheckpointError as `load_state` does.
+  /// Validates a state and returns it by slot. Throws CheckpointError as `load_state` does.
   std::vector<SlotState> match(const NamedTensors& state);
 
   std::vector<ParamGroup> groups_;

@@ -14,7 +14,7 @@ namespace etude::inline v0 {
 /// Tensors with their names in the model.
 using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 
-/// Parameters that are trained with the same options. Unset options are the optimizer's.
+/// Parameters that are trained with the same options. Unset options default to the optimizer's.
 struct ParameterGroup {
   NamedTensors parameters;
   std::optional<double> lr;
@@ -24,7 +24,7 @@ struct ParameterGroup {
 /// The parameters of `module` and its children, in the order of `named_parameters()`.
 NamedTensors named_parameters(const torch::nn::Module& module);
 
-/// Whether a parameter should have weight decay, by its name alone. Biases and normalization parameters
+/// True if, by its name alone, a parameter should have weight decay. Biases and normalization parameters
 /// shouldn't: names that contain `bias`, `layernorm` or `rmsnorm`, or have a part `norm` or a part that ends
 /// in `_norm`, in upper or lower case.
 bool decays_by_name(std::string_view name);
@@ -33,9 +33,9 @@ bool decays_by_name(std::string_view name);
 /// appears once, under its first name.
 std::vector<ParameterGroup> parameter_groups(const NamedTensors& parameters, double weight_decay);
 
-/// As above; in addition, the parameters directly in a normalization module (LayerNorm, BatchNorm1d-3d,
-/// GroupNorm, InstanceNorm1d-3d, or a user's type whose name ends in `Norm`) have no decay, nor have those
-/// that the graph of an ExportedModule normalizes with.
+/// As above, but without decay also for the parameters directly in a normalization module (LayerNorm,
+/// BatchNorm1d-3d, GroupNorm, InstanceNorm1d-3d, or a user's type whose name ends in `Norm`), and for those
+/// that the graph of an ExportedModule uses for normalization.
 std::vector<ParameterGroup> parameter_groups(const torch::nn::Module& module, double weight_decay);
 
 }  // namespace etude::inline v0

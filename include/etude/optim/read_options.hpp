@@ -18,8 +18,8 @@ void read_options(const nlohmann::json& values, const std::vector<JsonField>& op
 }  // namespace detail
 
 /// Sets the members of `options` named in the JSON object `values`. Throws ArgumentError that lists all
-/// unknown names and all values of the wrong type; `where` is their source for the message ("optim_args of
-/// sgd").
+/// unknown names and all values of the wrong type; `where` says in the message where they come from
+/// ("optim_args of sgd").
 template <ReflectedStruct Options>
 void read_options(const nlohmann::json& values, Options& options, std::string_view where) {
   detail::read_options(values, detail::json_fields(options), where);

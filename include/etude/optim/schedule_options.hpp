@@ -9,7 +9,7 @@
 #include "etude/reflect/enum.hpp"
 #include "etude/training_arguments.hpp"
 
-/// User options of schedules.
+/// Options of schedules, as users set them.
 namespace etude::inline v0::detail {
 
 /// `options` with the changes that `kwargs` makes.

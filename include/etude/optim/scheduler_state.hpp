@@ -16,18 +16,18 @@ namespace detail {
 const std::vector<double>& numbers_in(const SchedulerState& state, const std::string& name,
                                       std::size_t count);
 
-/// Whether this is a valid learning rate: at least 0 and finite.
+/// True if this is a valid learning rate: at least 0 and finite.
 bool is_learning_rate(double rate);
 
 /// One learning rate per group.
 const std::vector<double>& rates_in(const SchedulerState& state, const std::string& name, std::size_t count);
 
-/// Reads the best metric so far, which is infinite before the first.
+/// Reads a number, which may be infinite, as the best metric is before the first evaluation.
 void load_number(const SchedulerState& state, const std::string& name, double& target);
 
 void load_number(const SchedulerState& state, const std::string& name, std::int64_t& target);
 
-/// Throws CheckpointError if `state` has entries that `known` lacks, so it must be another scheduler's.
+/// Throws CheckpointError if `state` has entries that `known` lacks, and so is from another scheduler.
 void check_names(const SchedulerState& state, const SchedulerState& known);
 
 }  // namespace detail

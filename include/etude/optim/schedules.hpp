@@ -77,7 +77,7 @@ Schedule inverse_sqrt_schedule(std::int64_t warmup, const InverseSqrtOptions& op
 Schedule cosine_with_min_lr_schedule(std::int64_t warmup, std::int64_t total, double lr,
                                      const CosineWithMinLrOptions& options);
 
-/// As above, but the first step isn't at zero, and the last is at the minimum.
+/// As above, but the first step's rate isn't zero, and the last step reaches the minimum.
 Schedule cosine_warmup_with_min_lr_schedule(std::int64_t warmup, std::int64_t total, double lr,
                                             const CosineWarmupWithMinLrOptions& options);
 
@@ -85,7 +85,7 @@ Schedule cosine_warmup_with_min_lr_schedule(std::int64_t warmup, std::int64_t to
 Schedule warmup_stable_decay_schedule(std::int64_t warmup, std::int64_t total,
                                       const WarmupStableDecayOptions& options);
 
-/// The schedule of this type. `warmup` and `total` count update steps, `lr` is the initial learning rate.
+/// The schedule of this type. `warmup` and `total` are in update steps; `lr` is the initial learning rate.
 /// Throws ArgumentError for unknown or invalid options, and for the two types that follow a metric.
 Schedule make_schedule(SchedulerType type, std::int64_t warmup, std::int64_t total, double lr,
                        const nlohmann::json& kwargs = nullptr);

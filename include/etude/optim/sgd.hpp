@@ -22,8 +22,8 @@ struct SGDOptions {
                (std::int64_t, seed, "seed of stochastic rounding" | at_least(0), 0));
 };
 
-/// Stochastic gradient descent, equivalent to torch::optim::SGD (the learning rate is outside the momentum).
-/// Takes sparse gradients without momentum and weight decay.
+/// Stochastic gradient descent, equivalent to torch::optim::SGD (the momentum doesn't include the learning
+/// rate). Takes sparse gradients if momentum and weight decay are 0.
 class SGD : public FlatOptimizer {
  public:
   /// Throws ArgumentError for options out of range, and for nesterov without momentum or with dampening.

@@ -18,8 +18,8 @@ struct SparseAdamOptions {
                (bool, fused, "use a one-pass kernel where available", true));
 };
 
-/// Adam for sparse gradients, equivalent to torch.optim.SparseAdam: a step updates the rows in the gradient
-/// and their moments, and no others. It refuses dense gradients and weight decay.
+/// Adam for sparse gradients, equivalent to torch.optim.SparseAdam: a step updates only the rows in the
+/// gradient, and their moments. It refuses dense gradients and weight decay.
 class SparseAdam : public FlatOptimizer {
  public:
   explicit SparseAdam(const std::vector<ParameterGroup>& groups, const SparseAdamOptions& options = {});

@@ -14,7 +14,8 @@
 
 #include "etude/reflect/allowed.hpp"
 
-/// LibTorch's optimizers: the names of their options and of their per-parameter state, which match ours.
+/// Describes LibTorch's optimizers: the names of their options and their per-parameter state, which are the
+/// same as in Etude's.
 namespace etude::inline v0::detail {
 
 using allowed::at_least;

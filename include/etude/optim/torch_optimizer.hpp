@@ -13,17 +13,18 @@
 
 namespace etude::inline v0 {
 
-/// A torch optimizer, or a user's subclass of one. Its parameters are flat like any other's. It sees
-/// undefined gradients where none arrived, as it would without us. The learning rate may be set here (through
-/// `param_groups` or one of our schedulers) or in its options (by a torch scheduler): the last change wins.
-/// `weight_decay` in `param_groups` is unknown, and 0.
+/// Wraps a torch optimizer, or a user's subclass of one. Its parameters are flat like any other optimizer's.
+/// A parameter that got no gradient has an undefined one, as it would without Etude. The learning rate may be
+/// set here (through `param_groups` or one of Etude's schedulers) or in the torch optimizer's options (by a
+/// torch scheduler): the last change wins. `weight_decay` in `param_groups` is 0, since the actual value
+/// isn't known.
 ///
-/// Parameters of the model that it doesn't hold are neither updated nor part of the norm; `zero_grad` clears
-/// their gradients so that they don't accumulate.
+/// Parameters of the model that the torch optimizer doesn't hold are neither updated nor part of the norm;
+/// `zero_grad` clears their gradients, so that they don't accumulate.
 class TorchOptimizer : public Optimizer {
  public:
-  /// `parameters` provides the names of the model's parameters. Others that the optimizer holds are named
-  /// `param_groups.<group>.<index>`. Throws ArgumentError for a null optimizer.
+  /// `parameters` provides the names of the model's parameters. Other tensors that the optimizer holds are
+  /// named `param_groups.<group>.<index>`. Throws ArgumentError for a null optimizer.
   TorchOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer, const NamedTensors& parameters);
 
   torch::Tensor step(const Closure& closure = nullptr) override;
@@ -41,8 +42,9 @@ class TorchOptimizer : public Optimizer {
   /// The name of LibTorch's optimizer, or of the user's type.
   std::string type() const override;
 
-  /// For LibTorch's own optimizers the state matches ours: our optimizer of the same type can load it. LBFGS
-  /// has its own form. Throws CheckpointError for a user's type, whose state is unknown.
+  /// The state of LibTorch's optimizers has the form of Etude's: Etude's optimizer of the same type can load
+  /// it. The state of LBFGS has a different form. Throws CheckpointError for a user's type, whose state is
+  /// unknown.
   NamedTensors state() override;
 
   /// LBFGS keeps `history_size` pairs of vectors, and the last direction and gradient.
@@ -79,7 +81,7 @@ class TorchOptimizer : public Optimizer {
   nlohmann::ordered_json options_of(std::size_t group);
 
   std::shared_ptr<torch::optim::Optimizer> optimizer_;
-  std::vector<double> seen_lr_;  // in torch's options, as last read
+  std::vector<double> seen_lr_;  // learning rates in torch's options, as last read
   std::vector<torch::Tensor> others_;
 };
 

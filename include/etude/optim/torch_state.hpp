@@ -14,7 +14,7 @@
 #include "etude/optim/optimizer.hpp"
 #include "etude/optim/torch_kinds.hpp"
 
-/// The per-parameter state of LibTorch's optimizers as named tensors.
+/// Converts the per-parameter state of LibTorch's optimizers to and from named tensors.
 namespace etude::inline v0::detail {
 
 /// Calls `use` with the options cast to their actual type. Throws CheckpointError unless they belong to a
@@ -40,7 +40,7 @@ std::vector<std::string> torch_moment_names(torch::optim::OptimizerOptions& opti
 NamedTensors torch_moments(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter,
                            torch::optim::OptimizerOptions& options);
 
-/// A state with copies of these moments, in the order of their names.
+/// Makes a state with copies of these moments, in the order of their names.
 std::unique_ptr<torch::optim::OptimizerParamState> torch_state(const torch::Tensor& parameter,
                                                                torch::optim::OptimizerOptions& options,
                                                                const std::vector<torch::Tensor>& moments,
