@@ -19,14 +19,14 @@ namespace etude::inline v0 {
 CastGuard::CastGuard(const Model& model, torch::ScalarType dtype) {
   const torch::NoGradGuard no_grad;
   std::unordered_set<const void*> seen;  // a tied parameter has several names
-  auto models = model.modules();         // some of which the model's own list of tensors leaves out
+  auto models = model.modules();         // the model's list of tensors may leave some of them out
   models.push_back(model);
   for (const auto& each : models)
     for (const auto& tensors : {each.named_parameters(), each.named_buffers()})
       for (const auto& [name, tensor] : tensors)
         if (tensor.is_floating_point() && seen.insert(tensor.unsafeGetTensorImpl()).second)
           originals_.emplace_back(tensor, tensor.variable_data());
-  std::vector<torch::Tensor> copies;  // all of them first, since memory may run out
+  std::vector<torch::Tensor> copies;  // made before any tensor is replaced, since memory may run out
   for (const auto& [tensor, original] : originals_) copies.push_back(original.to(dtype));
   for (std::size_t i = 0; i < copies.size(); ++i) originals_[i].first.set_data(copies[i]);
 }

@@ -10,8 +10,8 @@
 
 namespace etude::inline v0 {
 
-/// While it lives, the floating-point parameters and buffers of a model are copies of type `dtype`. The
-/// originals come back, untouched, whatever happens to the copies.
+/// Replaces the floating-point parameters and buffers of a model by copies of type `dtype` while it lives.
+/// Restores the originals afterwards, unaffected by changes to the copies.
 class CastGuard {
  public:
   CastGuard(const Model& model, torch::ScalarType dtype);
@@ -20,15 +20,15 @@ class CastGuard {
   ~CastGuard();
 
  private:
-  std::vector<std::pair<torch::Tensor, torch::Tensor>> originals_;  // each tensor with its own values
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> originals_;  // each tensor with its original values
 };
 
-/// Casts the floating-point parameters and buffers of a model for good, and drops their gradients. Batch and
-/// instance norms of LibTorch stay as they are, since they take inputs of another type, and running
-/// statistics of low precision would stop following their batches.
+/// Permanently casts the floating-point parameters and buffers of a model, and drops their gradients.
+/// LibTorch's batch and instance norms stay as they are: they accept inputs of another type, and running
+/// statistics in low precision would stop following the batches.
 void cast_weights(const Model& model, torch::ScalarType dtype);
 
-/// A batch whose floating-point inputs are of type `dtype`.
+/// Returns the batch with its floating-point inputs cast to `dtype`.
 Batch with_inputs_as(Batch batch, torch::ScalarType dtype);
 
 }  // namespace etude::inline v0

@@ -26,16 +26,16 @@ struct GradScalerState {
                (std::int64_t, growth_tracker, "updates without overflow since it changed", 0));
 };
 
-/// Multiplies losses by a scale so that small gradients don't vanish in float16, divides the gradients by it
-/// again, and skips updates whose gradients have overflowed. The scale shrinks after an overflow and grows
-/// after `growth_interval` updates without one, as torch.amp.GradScaler's does, bit for bit. For each update:
+/// Multiplies losses by a scale, so that small gradients don't underflow in float16, divides the gradients by
+/// it, and skips updates whose gradients have overflowed. The scale shrinks after an overflow and grows after
+/// `growth_interval` updates without one, bit for bit as in torch.amp.GradScaler. For each update:
 ///
 ///     scaler.scale(loss).backward();
 ///     if (scaler.unscale(optimizer)) optimizer.clip_grad_norm(1);
 ///     scaler.step(optimizer);
 ///     scaler.update();
 ///
-/// With several optimizers, each is skipped for its own gradients only.
+/// With several optimizers, each one's step depends only on its gradients.
 class GradScaler {
  public:
   /// Throws ArgumentError for options out of range.
@@ -44,25 +44,25 @@ class GradScaler {
   /// `loss` times the scale.
   torch::Tensor scale(const torch::Tensor& loss);
 
-  /// Divides the gradients by the scale, once per update, and returns whether all of them are finite. Waits
-  /// for the device.
+  /// Divides the gradients by the scale, once per update. Returns true if all of them are finite. Waits for
+  /// the device.
   bool unscale(Optimizer& optimizer);
 
-  /// Unscales the gradients unless that is done, and steps if they are finite; returns whether it did.
-  /// Throws ArgumentError for an optimizer that needs a closure.
+  /// Unscales the gradients unless that has been done, and steps if they are finite. Returns true if it
+  /// stepped. Throws ArgumentError for an optimizer that needs a closure.
   bool step(Optimizer& optimizer);
 
   /// Ends an update, and computes the scale of the next one.
   void update();
 
-  /// Whether a loss was scaled since the last update.
+  /// True if a loss has been scaled since the last update.
   bool has_scaled() const { return has_scaled_; }
 
   double get_scale() const { return static_cast<double>(scale_); }
 
   GradScalerState state() const { return {get_scale(), growth_tracker_}; }
-  /// Throws CheckpointError, and changes nothing, for a scale that isn't positive and finite or a negative
-  /// number of updates.
+  /// Throws CheckpointError, and changes nothing, if the scale isn't positive and finite or the number of
+  /// updates is negative.
   void load_state(const GradScalerState& state);
 
  private:
@@ -70,7 +70,7 @@ class GradScaler {
   float scale_;
   std::int64_t growth_tracker_ = 0;
   bool has_scaled_ = false;
-  std::vector<std::pair<const Optimizer*, bool>> unscaled_;  // in this update, with whether all are finite
+  std::vector<std::pair<const Optimizer*, bool>> unscaled_;  // this update: true if gradients are finite
 };
 
 }  // namespace etude::inline v0
