@@ -36,17 +36,17 @@ namespace detail {
 
 namespace {
 
-/// The manifest of a checkpoint, without files if there is none or it is damaged.
+/// The manifest of a checkpoint; one without files if there is none or it is damaged.
 Manifest manifest_of(const std::optional<std::filesystem::path>& checkpoint) {
   try {
     if (checkpoint) return read_manifest(*checkpoint);
-  } catch (const CheckpointError&) {  // all files are written then
+  } catch (const CheckpointError&) {  // then all files are written again
   }
   return {};
 }
 
-/// Writes large tensors in parts, and the others into one file, whose metadata says of how many parts each
-/// is.
+/// Writes large tensors in parts, and all others into one file, whose metadata gives the number of parts of
+/// each large one.
 void write_program_tensors(FolderWriter& writer, const StateDict& tensors,
                            const std::optional<std::filesystem::path>& before) {
   const auto manifest = manifest_of(before);

@@ -28,7 +28,7 @@ namespace etude::inline v0 {
 
 namespace {
 
-/// The text of `model.safetensors.index.json`.
+/// The content of `model.safetensors.index.json`.
 struct ModelIndex {
   using Names = std::map<std::string, std::string>;
   ETUDE_STRUCT(ModelIndex, (nlohmann::json, metadata, "total_size: bytes of all tensors"),
@@ -51,7 +51,7 @@ UntiedState without_ties(const StateDict& state) {
   std::vector<const Memory*> memory_of;
   for (const auto& [name, tensor] : state) {
     memory_of.push_back(nullptr);
-    // The metadata uses one key itself, so a tensor of that name can't be listed there.
+    // The metadata has a key of that name already, so a tensor of that name can't be listed there.
     if (!tensor.defined() || tensor.layout() != torch::kStrided || tensor.is_meta() || tensor.numel() == 0 ||
         tensor.is_conj() || tensor.is_neg() || model_metadata().contains(name))
       continue;
@@ -77,7 +77,7 @@ UntiedState without_ties(const StateDict& state) {
 
 namespace {
 
-/// One file of a model and the tensors in it.
+/// One file of a model, and the tensors in it.
 struct Shard {
   std::string file;
   StateDict tensors;
@@ -86,7 +86,7 @@ struct Shard {
 
 struct ModelPlan {
   std::vector<Shard> shards;
-  /// Text of the index; empty if one file holds everything.
+  /// The text of the index; empty if one file holds everything.
   std::string index;
 };
 

@@ -74,13 +74,13 @@ namespace detail {
 
 namespace {
 
-/// The text of `program_state.json`.
+/// The content of `program_state.json`.
 struct ProgramValues {
   ETUDE_STRUCT(ProgramValues,
                (std::vector<nlohmann::ordered_json>, ranks, "values of each process's variables, by rank"));
 };
 
-/// A tensor that was written in that many parts.
+/// Joins a tensor that was written in `count` parts.
 torch::Tensor joined_parts(FolderReader& folder, const std::string& name, const std::string& count) {
   std::int64_t parts = 0;
   std::vector<torch::Tensor> all;

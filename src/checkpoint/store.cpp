@@ -66,7 +66,8 @@ CheckpointAge age_of(const Manifest& manifest, const std::filesystem::path& fold
           manifest.global_step};
 }
 
-// Whether `name` is ".checkpoint-STEP.partial" or ".deleted", with or without further parts in between.
+// True if `name` is ".checkpoint-STEP.partial" or ".checkpoint-STEP.deleted", perhaps with more parts in
+// between.
 bool is_leftover(const std::string& name) {
   return name.starts_with('.') && (name.ends_with(".partial") || name.ends_with(".deleted")) &&
          checkpoint_step(name.substr(1, name.find('.', 1) - 1)).has_value();
@@ -164,11 +165,11 @@ void CheckpointStore::begin(const std::optional<Manifest>& manifest) {
   for (const auto& path : checkpoint_folders(output_dir_)) try {
       const auto found = read_manifest(path);
       serial_ = std::max(serial_, found.serial);
-      // A folder of another name is a user's copy.
+      // A folder with another name is a user's copy.
       if (found.run == run_ && path.filename() == folder(found.global_step).filename())
         entries_.push_back({path, detail::age_of(found, path), found.reason});
     } catch (const CheckpointError&) {
-      // Another program's, or damaged: can't be relied on, and mustn't be removed.
+      // The folder is another program's, or damaged, so it can't be used and must not be removed.
     }
   std::ranges::sort(entries_, {}, &Entry::age);
 }
@@ -247,7 +248,7 @@ void CheckpointStore::point_at(const std::filesystem::path& target, std::vector<
   }
   try {
     files_->remove_all(beside);
-    if (!files_->create_symlink(target.filename(), beside)) return;  // resuming doesn't need it
+    if (!files_->create_symlink(target.filename(), beside)) return;  // the link is optional
     files_->rename(beside, latest);
     files_->sync(output_dir_);
   } catch (const CheckpointError& fault) {

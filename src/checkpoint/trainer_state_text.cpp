@@ -52,7 +52,7 @@ std::string TrainerStateText::of(TrainerState& state) {
   }();
   if (lines_ == 0) return text;
   constexpr std::string_view key =
-      "\n  \"log_history\": [";  // only keys of the outermost object have so little indentation
+      "\n  \"log_history\": [";  // only keys of the outermost object are indented this little
   text.insert(text.find(key) + key.size(), history_ + "\n  ");
   return text;
 }

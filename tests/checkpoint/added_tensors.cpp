@@ -7,7 +7,7 @@
 
 namespace checkpoint_added_tensors_test {
 
-/// Adds a tensor, then changes it in place.
+/// A callback that adds a tensor, then changes it in place.
 struct Adds {
   std::string file = "mine.safetensors";
   torch::Tensor steps = torch::zeros({1});

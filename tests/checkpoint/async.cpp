@@ -39,7 +39,7 @@ struct Witness {
 
 using Trainer = etude::Trainer<toy::Quiet, Witness, toy::Diary, etude::EarlyStoppingCallback>;
 
-// Six steps, with a checkpoint at every second one.
+// A run of six steps, with a checkpoint at every second one.
 struct Run {
   std::mt19937 engine;
   std::unique_ptr<Trainer> trainer;
@@ -95,7 +95,7 @@ TEST_CASE("an asynchronous checkpoint has the state of the step at which it was 
 TEST_CASE("at most one checkpoint is being written, and none is skipped") {
   const toy::Folder folder;
   std::mutex mutex;
-  std::vector<int> order;  // of each operation on a checkpoint, its step
+  std::vector<int> order;  // the step of each operation on a checkpoint
   const auto hook = [&](std::string_view operation, const fs::path& path) {
     if (operation == "finish") std::this_thread::sleep_for(5ms);
     const std::lock_guard lock(mutex);

@@ -108,7 +108,7 @@ TEST_CASE("a training resumed in the middle of an epoch ends with the weights of
   CHECK(second.callback<toy::Recorder>().count("StepEnd") == 3);
   CHECK(second.callback<toy::Recorder>().names().find(" CheckpointLoaded TrainBegin EpochBegin ") !=
         std::string::npos);
-  // A path names the checkpoint; this one is older.
+  // The path of a checkpoint is used even if it is older.
   etude::Trainer<> third(saving(folder, 5));
   third.train({.resume_from_checkpoint = folder / "checkpoint-4"});
   CHECK(torch::equal(flat_weights(third), flat_weights(whole)));
@@ -143,7 +143,7 @@ TEST_CASE("the weights of the best evaluation are loaded at the end") {
   etude::Trainer<> trainer(options);
   trainer.train();
   CHECK(trainer.state().best_metric == .9);
-  CHECK(trainer.state().best_global_step == 2);  // a tie keeps the earlier
+  CHECK(trainer.state().best_global_step == 2);  // the earlier one wins a tie
   CHECK(trainer.state().best_model_checkpoint == (folder / "checkpoint-2").string());
   check_model_is(trainer, folder / "checkpoint-2/model.safetensors");
 }
@@ -190,7 +190,7 @@ TEST_CASE("if_any starts from scratch without a checkpoint, and resumes with one
   CHECK(second.callback<toy::Recorder>().count("StepEnd") == 0);
 }
 
-// Options of a training with these scores of its evaluations, in order; higher is better.
+// Options of a training whose evaluations give these scores, in order; higher is better.
 etude::TrainerOptions scored(const toy::Folder& folder, std::vector<double> scores) {
   auto args = toy::arguments();
   args.output_dir = folder;
@@ -259,7 +259,7 @@ TEST_CASE("rotation keeps the newest and the best, and never touches other runs'
   {
     auto run = other;
     run.args.save_steps = 2;
-    etude::Trainer<>(run).train();  // another run of Etude's: checkpoint-2
+    etude::Trainer<>(run).train();  // another Etude run: checkpoint-2
   }
   auto options = scored(folder, {.1, .2, .3, .9, .4, .5, .6, .7});
   options.args.save_steps = 1;
@@ -308,7 +308,7 @@ TEST_CASE("resuming continues the run: its old checkpoints rotate, and abandoned
   CHECK(rest.callback<toy::Recorder>().count("StepEnd") == 2);
 }
 
-// Records the examples, by their first number, of each batch of a training.
+// Records each training batch's examples, by their first number.
 struct Seen {
   std::vector<std::vector<double>> batches = {};
   void on(const etude::BatchFetched& e) {
@@ -376,7 +376,8 @@ TEST_CASE("a stopped training continues when resumed; a killed one stops where i
     etude::Trainer<> second(options);
     CHECK(second.train({.resume_from_checkpoint = folder / "checkpoint-3"}).global_step == 8);
   }
-  // As if killed after writing the checkpoint, in which the request to stop is pending, and before its end.
+  // As if killed between writing the checkpoint, in which the request to stop is pending, and the end of the
+  // run.
   std::filesystem::remove(folder / "trainer_state.json");
   etude::Trainer<> third(options);
   const auto output = third.train({.resume_from_checkpoint = folder / "checkpoint-3"});

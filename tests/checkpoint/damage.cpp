@@ -39,7 +39,7 @@ struct Run {
   }
 };
 
-// A run with checkpoints of steps 1, 2 and 3, and its outcome. The checkpoint of step 2 has a sharded model.
+// A run with checkpoints of steps 1, 2 and 3, and its result. The checkpoint of step 2 has a sharded model.
 struct Whole {
   toy::Folder folder;
   std::string outcome;
@@ -93,7 +93,7 @@ struct Damaged {
   void mend(const std::string& name) const { toy::write_text(second / name, whole().texts.at(name)); }
 };
 
-// The text removed, and truncated at every sixteenth of its length.
+// Damaged forms of a text: none at all, and truncated at every sixteenth of its length.
 std::vector<std::optional<std::string>> cuts(const std::string& text) {
   std::vector<std::optional<std::string>> result{std::nullopt};
   for (std::size_t part = 0; part < 16; ++part) result.push_back(text.substr(0, text.size() * part / 16));
@@ -142,7 +142,7 @@ TEST_CASE("a checkpoint with a missing, truncated or changed file is refused, an
     for (const auto& damage : damages) {
       copy.set(name, damage);
       const etude::CheckpointStore store(std::string(copy.folder));
-      // Without a manifest it may be another program's.
+      // Without a manifest it may be another program's checkpoint.
       if (damage || name != etude::manifest_file)
         CHECK_THROWS_WITH_AS(etude::find_resume_point(copy.second, store, {}),
                              doctest::Contains(name.c_str()), etude::CheckpointError);
@@ -165,7 +165,7 @@ TEST_CASE("a run whose newest checkpoint is damaged resumes from the previous on
       Run run(copy.folder);
       run.trainer->train({.resume_from_checkpoint = true});
       CHECK(toy::outcome(*run.trainer) == whole().outcome);
-      for (const int step : {1, 2, 3}) {  // the damaged one is intact again
+      for (const int step : {1, 2, 3}) {  // the damaged checkpoint has been written again
         etude::FolderReader reader(copy.folder / fmt::format("checkpoint-{}", step));
         CHECK_NOTHROW(reader.verify());
       }
@@ -202,7 +202,8 @@ TEST_CASE("if every checkpoint is damaged, nothing begins, and none of them is t
     CHECK(toy::read_text(checkpoint / "scheduler.json") == "{}");
 }
 
-// Without a manifest not every change is detectable. Detected ones are reported; the others train.
+// Without a manifest, not every change is detectable. Detected ones are reported; with the others, the
+// training runs.
 TEST_CASE("another program's damaged checkpoint gives one of Etude's errors or a training that ends") {
   std::mt19937 random(3);
   int refused = 0, trained = 0;

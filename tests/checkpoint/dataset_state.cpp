@@ -25,8 +25,8 @@
 #include "etude/checkpoint/resume_point.hpp"
 #include "etude/io/folder.hpp"
 
-/// Trainings whose data is a stream with a state of its own: ten points an epoch in three updates, of two
-/// batches of two points but for the last of an epoch, which has one.
+/// Trainings on a stream with a state: ten points per epoch, in three updates. Each update has two batches of
+/// two points, except the last one of an epoch, which has one batch.
 namespace checkpoint_dataset_state_test {
 
 using Numbers = std::vector<std::int64_t>;
@@ -37,7 +37,7 @@ Example point(std::int64_t i) {
   return {x, 2 * x + 1};
 }
 
-/// Each pass begins three points later than the one before.
+/// A stream on which each pass begins three points later than the previous one.
 struct Turning {
   std::shared_ptr<Numbers> read = std::make_shared<Numbers>();
   std::int64_t at = 0, pass = -1;
@@ -58,7 +58,7 @@ struct Turning {
   }
 };
 
-/// Shuffles by a buffer of four points, which it changes in place.
+/// A stream that shuffles with a buffer of four points, which it changes in place.
 struct Buffered {
   std::shared_ptr<Numbers> read = std::make_shared<Numbers>();
   std::mt19937 generator{5};
@@ -88,7 +88,7 @@ struct Buffered {
   }
 };
 
-/// Goes on to its next pass by itself.
+/// A stream that continues with its next pass by itself.
 struct Endless {
   std::shared_ptr<Numbers> read = std::make_shared<Numbers>();
   std::int64_t at = 0;
@@ -102,7 +102,7 @@ struct Endless {
   void load_state(const nlohmann::ordered_json& state) { at = state; }
 };
 
-/// The points of Turning's first pass, without a state.
+/// A stream of the points of Turning's first pass, without a state.
 struct Plain {
   std::shared_ptr<Numbers> read = std::make_shared<Numbers>();
   std::int64_t at = 0;
@@ -115,8 +115,8 @@ struct Plain {
   }
 };
 
-/// Fails at the end of a step, as if killed there, or is interrupted at the n-th micro-batch that isn't its
-/// group's last.
+/// Throws at the end of a step, as if killed there, or interrupts the n-th micro-batch that isn't its group's
+/// last.
 struct Ender {
   std::int64_t fails_at = -1;
   int interrupted_at = -1;
@@ -170,7 +170,7 @@ Outcome run(const etude::TrainingArguments& args, Ender ender = {}) {
   return outcome;
 }
 
-/// The examples of so many updates.
+/// The number of examples in so many updates.
 std::ptrdiff_t examples_of(std::int64_t steps) { return steps / 3 * 10 + steps % 3 * 4; }
 
 Numbers from(const Numbers& all, std::ptrdiff_t first) { return {all.begin() + first, all.end()}; }
@@ -311,7 +311,7 @@ TEST_CASE("without a state of the stream or a stream for the state, examples are
   REQUIRE(plain.weights != turning.weights);
   Outcome resumed{};
 
-  // As an earlier version has written it.
+  // As an earlier version wrote it.
   CHECK(toy::contains(warnings_of_resuming_at_8<Turning, Turning>(true, resumed),
                       "checkpoint-2: the state of train_dataset is missing: epoch 0 begins as its first one, "
                       "and is read up to example 8\n"));
@@ -328,7 +328,7 @@ TEST_CASE("without a state of the stream or a stream for the state, examples are
   CHECK(resumed.weights == plain.weights);
 }
 
-/// Has a state that JSON can't hold.
+/// A stream with a state that JSON can't hold.
 struct Binary : Plain {
   nlohmann::ordered_json state() const { return std::string("\xff\xfe"); }
   void load_state(const nlohmann::ordered_json&) {}

@@ -29,7 +29,7 @@ namespace checkpoint_faults_test {
 
 namespace fs = std::filesystem;
 
-// Records the reported checkpoints and the weights of each step; may do something at a step.
+// A callback that records the reported checkpoints and the weights of each step, and may act at a step.
 struct Witness {
   std::set<std::int64_t> saved = {};
   std::map<std::int64_t, std::string> weights_at = {};
@@ -115,7 +115,7 @@ void wait_for(const fs::path& path) {
   }
 }
 
-// On a working disk, the same command ends like the uninterrupted run.
+// On a working disk, the same command ends with the result of the uninterrupted run.
 void check_resumed(const std::string& folder) {
   Run run(folder, std::make_shared<toy::QuickFiles>());
   run.train();
@@ -246,7 +246,7 @@ TEST_CASE("an output_dir that is a file, or under one, is reported") {
 
 #ifdef __linux__
 
-// In a separate thread with private mounts.
+// Runs `act` in a thread with private mounts.
 template <class Act>
 void with_own_mounts(Act act) {
   std::async(std::launch::async, [&] {

@@ -27,7 +27,7 @@
 
 namespace checkpoint_interruptions_test {
 
-// Sends SIGTERM at the n-th event of a type, and records the weights after each step.
+// A callback that sends SIGTERM at the n-th event of a type, and records the weights after each step.
 struct Interrupter {
   std::string event = {};
   int n = 1;
@@ -159,7 +159,7 @@ TEST_CASE("a training that is interrupted during an early stop ends as if it wer
     }
 }
 
-// Examples of a line. From `stuck_from` on a worker is stuck forever; at `fails` it throws.
+// Points on a line. From `stuck_from` on, `get` is stuck forever; at `fails`, it throws.
 struct StuckPoints {
   std::int64_t stuck_from = 0, fails = -1;
   std::shared_ptr<std::atomic<int>> stuck = std::make_shared<std::atomic<int>>(0);
@@ -179,7 +179,7 @@ struct StuckPoints {
   }
 };
 
-// Does something at the second step, once a worker is stuck.
+// Acts at the second step, once a worker is stuck.
 struct Doing {
   std::function<void()> at_second_step = {};
   std::shared_ptr<std::atomic<int>> stuck = nullptr;
@@ -355,7 +355,7 @@ TEST_CASE("train() ends though a worker is stuck: by an exception, a stop, or th
   CHECK(end_of_training({.stuck_from = 10, .fails = 9}, {}) == "exit 6");
 }
 
-// A worker is stuck when all examples were fetched once.
+// `get` is stuck once all examples have been fetched.
 struct StuckAfterOnePass {
   std::shared_ptr<std::atomic<int>> fetched = std::make_shared<std::atomic<int>>(0);
 

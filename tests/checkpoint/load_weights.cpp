@@ -22,7 +22,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-/// Its head shares the weight of its embedding.
+/// A model whose head shares the embedding's weight.
 struct TiedImpl : torch::nn::Module {
   struct Part : torch::nn::Module {
     explicit Part(const torch::Tensor& weight) { register_parameter("weight", weight); }

@@ -26,7 +26,7 @@ struct Asking {
   }
 };
 
-// Does something at the n-th event of any type.
+// A callback that acts at the n-th event of any type.
 struct At {
   std::int64_t n = -1;
   std::function<void()> act = {};
@@ -134,7 +134,7 @@ TEST_CASE("random numbers in get are the same after a resume, with other workers
   for (const auto& [place, value] : rest) CHECK(value == inputs.at(place));
 }
 
-// Trains until nothing interrupts it any more; `act` runs at the n-th event of each attempt.
+// Resumes the training until nothing interrupts it any more; `act` runs at the n-th event of each attempt.
 template <class Act>
 Outcome with_interruptions(std::int64_t n, Act act,
                            const std::function<void(etude::TrainingArguments&)>& change) {

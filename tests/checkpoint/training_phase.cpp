@@ -20,7 +20,7 @@ using enum etude::TrainingStage;
 
 using Names = std::vector<std::string>;
 
-// The allowed transitions of all pairs.
+// All allowed transitions, as pairs.
 template <class E>
 std::vector<std::string> transitions(E etude::TrainingPhase::*part) {
   std::vector<std::string> result;

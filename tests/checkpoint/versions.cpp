@@ -1,6 +1,6 @@
-// Checkpoints of earlier versions of Etude are resumed, with the outcome that the training had when it was
-// saved. `test_checkpoint -ns -tc="writes the checkpoint of this version"` writes one more, of a version that
-// is to be released.
+// Resumes checkpoints of earlier versions of Etude, and expects the results that the training had then.
+// `test_checkpoint -ns -tc="writes the checkpoint of this version"` writes another one, for a version that is
+// to be released.
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -49,8 +49,8 @@ nlohmann::json outcome(Training& training) {
   return result;
 }
 
-/// How far an outcome may be apart on another machine. The norm cancels the bias before it, whose gradients
-/// are rounding errors that Adam makes large, and evaluations see a little of it.
+/// The tolerance for results on another machine. The norm cancels the bias before it, so that bias's
+/// gradients are rounding errors, which Adam makes large; evaluations see a little of that.
 double tolerance_of(const std::string& name) {
   if (name == "first.bias" || name == "norm.running_mean") return 0.1;
   return name == "state" ? 1e-3 : 1e-5;

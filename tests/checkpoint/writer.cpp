@@ -34,7 +34,7 @@ etude::TrainingArguments in(const toy::Folder& folder, bool save_async) {
   return args;
 }
 
-/// Writes a checkpoint of this weight and returns its path.
+/// Writes a checkpoint with this weight and returns its path.
 std::filesystem::path write(CheckpointWriter& writer, std::int64_t step, const torch::Tensor& weight) {
   auto folder = writer.store().create(step);
   auto target = folder->target();

@@ -16,8 +16,8 @@
 #include "etude/checkpoint/store.hpp"
 #include "etude/libtorch/random_state.hpp"
 
-/// `output_dir/checkpoint-STEP`: weights, optimizer, schedule, generators, callbacks and the training's
-/// position, in safetensors and JSON, with a manifest of checksums.
+/// A checkpoint, `output_dir/checkpoint-STEP`, has weights, optimizer, schedule, generators, callbacks and
+/// the training's position, in safetensors and JSON, with a manifest of checksums.
 namespace etude::inline v0 {
 
 inline constexpr const char* half_done_file = "half_done_accumulation.safetensors";
@@ -34,25 +34,26 @@ struct CheckpointContents {
   std::map<std::string, StateDict> tensors;  ///< by file
   std::map<std::string, std::string> texts;  ///< by file
 
-  /// Copies the tensors, so that training can go on while the checkpoint is written.
+  /// Copies the tensors, so that training can continue while the checkpoint is written.
   void detach(SnapshotBuffers& buffers);
-  /// Files of the run's checkpoint `before`, if there is one, are used again where nothing has changed.
+  /// Writes all files. Where nothing has changed, reuses files of the run's checkpoint `before`, if there is
+  /// one.
   void write(FolderWriter& writer, const std::optional<std::filesystem::path>& before = {}) const;
   Manifest manifest() const;
 };
 
 namespace detail {
 
-/// Larger tensors of the program are written in parts: of this many bytes, or more if there would be more
-/// than `most_parts`, but at least of one row.
+/// The program's tensors that are larger than this are written in parts of this size. Parts are larger if
+/// there would be more than `most_parts`, or if a row is.
 inline constexpr std::size_t part_bytes = std::size_t{4} << 20;
 inline constexpr std::size_t most_parts = 256;
 
-/// The file of a part of a tensor of the program.
+/// The file name of one part of a program's tensor.
 std::string program_part_file(std::string_view tensor, std::int64_t part);
 
-/// The process that an entry of a checkpoint belongs to, and its name there: entries of other processes than
-/// the first are named "ranks.RANK.NAME".
+/// The rank that an entry of a checkpoint belongs to, and the entry's name in that process: entries of all
+/// ranks but 0 are named "ranks.RANK.NAME".
 std::pair<std::int64_t, std::string> rank_and_name(const std::string& name);
 
 }  // namespace detail

@@ -15,14 +15,16 @@ namespace etude::inline v0 {
 
 /// How `load_weights` reads a file.
 struct LoadWeightsOptions {
-  /// Beginnings of names in the file and what they become in the model; the first that fits counts:
-  /// {{"bert.", "backbone."}}. {{"", "backbone."}} puts a prefix before each name.
+  /// Prefixes of names in the file, and what they become in the model; the first one that matches is used:
+  /// {{"bert.", "backbone."}}. {{"", "backbone."}} adds a prefix to every name.
   std::vector<std::pair<std::string, std::string>> rename = {};
-  /// Throw CheckpointError with the report, and copy nothing, unless every name and shape fits.
+  /// If true, throws CheckpointError with the report, and copies nothing, unless every name and shape
+  /// matches.
   bool strict = false;
 };
 
-/// The result of `load_weights`, by the names in the model; the last two lists have Hugging Face's names.
+/// The result of `load_weights`, with tensors named as in the model. The last three lists are called as in
+/// Hugging Face's libraries.
 struct LoadWeightsReport {
   struct Mismatch {
     std::string name;
@@ -30,24 +32,24 @@ struct LoadWeightsReport {
   };
   std::vector<std::string> loaded;
   std::vector<std::string> missing_keys;     ///< not in the file; they stay as they were
-  std::vector<std::string> unexpected_keys;  ///< in the file, by their new names, but not in the model
-  std::vector<Mismatch> mismatched_keys;     ///< of another shape in the file; they stay as they were
+  std::vector<std::string> unexpected_keys;  ///< in the file, under their new names, but not in the model
+  std::vector<Mismatch> mismatched_keys;     ///< with a different shape in the file; they stay as they were
 
   bool is_complete() const {
     return missing_keys.empty() && unexpected_keys.empty() && mismatched_keys.empty();
   }
-  /// Some lines for people, with at most ten names of each kind.
+  /// A summary to read, with at most ten names of each kind.
   std::string text() const;
 };
 
 /// Copies pretrained weights into the parameters and buffers of a model or module that have the same names
-/// and shapes, and converts dtypes; the others stay as they are. A tensor with several names needs only one
+/// and shapes, and converts dtypes; all others stay as they are. A tensor with several names needs only one
 /// of them. `path` is a safetensors file, or a folder with model.safetensors or its shards: a checkpoint, a
 /// saved model, or a download from the Hugging Face Hub. For a .pt file, pass
 /// `load_torch_file(path).tensors`.
 ///
-/// Throws CheckpointError for a file that can't be read, if nothing fits, and if two names in the file become
-/// one; nothing is copied then.
+/// Throws CheckpointError for a file that can't be read, if nothing matches, and if two names in the file
+/// become the same; nothing is copied then.
 LoadWeightsReport load_weights(const Model& model, const std::filesystem::path& path,
                                const LoadWeightsOptions& options = {});
 LoadWeightsReport load_weights(torch::nn::Module& module, const std::filesystem::path& path,

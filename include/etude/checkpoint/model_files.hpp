@@ -11,19 +11,19 @@
 
 #include "etude/io/file_system.hpp"
 
-/// A model's weights in files named as Hugging Face's libraries name them: `model.safetensors`, or shards
-/// with an index.
+/// Reads and writes a model's weights in files with Hugging Face's names: `model.safetensors`, or shards with
+/// an index.
 namespace etude::inline v0 {
 
 class FolderReader;
 class FolderWriter;
 
-/// Tensors by name, in a module's own order.
+/// Tensors by name, in the module's order.
 using StateDict = std::vector<std::pair<std::string, at::Tensor>>;
 
 inline constexpr const char* model_file = "model.safetensors";
 inline constexpr const char* model_index_file = "model.safetensors.index.json";
-/// The most bytes of tensors in one file, unless a single tensor is larger.
+/// The maximum size of the tensors in one file, in bytes, unless a single tensor is larger.
 inline constexpr std::uint64_t default_max_shard_size = 5'000'000'000;
 
 namespace detail {
@@ -31,7 +31,7 @@ namespace detail {
 /// Metadata that every file of a model has.
 const std::map<std::string, std::string>& model_metadata();
 
-/// Tensors that are written once, and the other names of each.
+/// Tensors that are each written once, and their other names.
 struct UntiedState {
   StateDict tensors;
   std::map<std::string, std::string> kept_name;
@@ -42,7 +42,7 @@ struct UntiedState {
 /// such views overlap, Python's load_model(strict=True) reports one of their names as unexpected.
 UntiedState without_ties(const StateDict& state);
 
-/// Whether `name` is valid for one file of a sharded model.
+/// True if `name` is a valid file name for a shard of a model.
 bool is_shard_name(std::string name);
 
 }  // namespace detail
@@ -54,7 +54,7 @@ void write_model_files(FolderWriter& writer, const StateDict& state,
                        std::uint64_t max_shard_size = default_max_shard_size);
 
 /// Reads a state that `write_model_files` or one of Hugging Face's libraries wrote, in the order of the
-/// files' bytes; names of one tensor share their memory. Throws CheckpointError that names the file.
+/// files' bytes; several names of one tensor share its memory. Throws CheckpointError that names the file.
 StateDict read_model_files(FolderReader& reader);
 
 /// `write_model_files` into a folder without a manifest, which is created if it doesn't exist. Each file is

@@ -18,14 +18,14 @@
 
 namespace etude::inline v0 {
 
-/// The files of one optimizer and its schedule; a checkpoint may lack any.
+/// The content of the files of one optimizer and its schedule. A checkpoint may lack any of them.
 struct SavedOptimizer {
   std::optional<StateDict> state;
   std::optional<nlohmann::ordered_json> options;
   std::optional<SchedulerState> scheduler;
 };
 
-/// A checkpoint as read from disk: complete, and not applied yet.
+/// A checkpoint as read from disk: complete, but not applied yet.
 struct ResumePoint {
   std::filesystem::path path;
   std::optional<Manifest> manifest;  ///< unset if another program wrote the checkpoint
@@ -34,10 +34,10 @@ struct ResumePoint {
   std::optional<TrainingProgress> progress;
   std::map<std::string, SavedOptimizer> optimizers;  ///< by name
   std::optional<nlohmann::ordered_json> training_args;
-  RandomState random, group_random;  ///< the latter: when the half-done accumulation began
+  RandomState random, group_random;  ///< at the checkpoint, and when its unfinished accumulation began
   std::string sampler;
   StateDict half_done;
-  CarriedTensors carried, group_carried;  ///< likewise
+  CarriedTensors carried, group_carried;  ///< likewise at both times
   /// The variables of each process, by rank; unset if the checkpoint has none.
   std::optional<std::vector<SavedVariables>> program_state;
 };

@@ -20,12 +20,12 @@ struct Manifest;
 namespace detail {
 class LockFile;
 
-/// Greater means newer. The serial number decides; if both have the largest one, which a damaged or hostile
-/// manifest may have caused, the manifest's write time and then the step decide.
+/// A greater value means newer. The serial number decides. If both have the maximum, which a damaged or
+/// hostile manifest may cause, the manifest's write time decides, then the step.
 using CheckpointAge = std::tuple<std::int64_t, std::filesystem::file_time_type, std::int64_t>;
 }  // namespace detail
 
-/// The step of a folder named "checkpoint-STEP".
+/// The step of a folder named "checkpoint-STEP"; unset for other names.
 std::optional<std::int64_t> checkpoint_step(const std::filesystem::path& folder);
 
 /// The folders in `output_dir` that are named like checkpoints, by step.
@@ -35,9 +35,9 @@ std::vector<std::filesystem::path> checkpoint_folders(const std::filesystem::pat
 /// function of this name.
 std::optional<std::filesystem::path> get_last_checkpoint(const std::filesystem::path& output_dir);
 
-/// The checkpoints of one run in `output_dir`: where to write them, which is the newest, and which to remove.
-/// A run begins with a `train()` and includes those that resume it. Folders of other runs and programs are
-/// never modified or removed; one whose name is needed is renamed.
+/// Manages the checkpoints of one run in `output_dir`: where to write them, which one is the newest, and
+/// which ones to remove. A run begins with a call of `train()` and includes the calls that resume it. Folders
+/// of other runs and programs are never modified or removed; if the name of one is needed, it is renamed.
 class CheckpointStore {
  public:
   explicit CheckpointStore(std::filesystem::path output_dir, std::shared_ptr<FileSystem> files = nullptr);
@@ -48,47 +48,47 @@ class CheckpointStore {
   const std::filesystem::path& output_dir() const { return output_dir_; }
   FileSystem& files() { return *files_; }
   std::filesystem::path folder(std::int64_t step) const;
-  /// Whether the run has a checkpoint of this step.
+  /// True if the run has a checkpoint of this step.
   bool has(std::int64_t step) const;
   /// The run's newest checkpoint.
   std::optional<std::filesystem::path> newest() const;
-  /// Whether this process has written a checkpoint of the run.
+  /// True if this process has written a checkpoint of the run.
   bool has_written() const { return has_written_; }
 
   /// Locks `output_dir`, creating it if necessary, for this store until `unlock` or the end of the process.
-  /// Returns false if another store has it, here or in another process; true if the file system has no locks
-  /// and can't tell. Throws CheckpointError if `output_dir` can't be created.
+  /// Returns false if another store holds the lock, in this or another process; true if the file system has
+  /// no locks. Throws CheckpointError if `output_dir` can't be created.
   [[nodiscard]] bool lock();
   void unlock();
 
   /// Cleans up after a crash: restores old checkpoints whose replacement wasn't finished, and removes
   /// unfinished ones along with temporary files of `latest` and `trainer_state.json`. No other store may work
-  /// in `output_dir` (see `lock`). Returns descriptions of what failed; throws CheckpointError if
+  /// in `output_dir` (see `lock`). Returns a description of each failure; throws CheckpointError if
   /// `output_dir` can't be read.
   std::vector<std::string> clean();
 
   /// The checkpoints to resume from, newest first, judged by their manifests; `on_fault(folder, why)` is
-  /// called for each folder that can't be one.
+  /// called for each folder that can't be used.
   std::vector<std::filesystem::path> candidates(
       const std::function<void(const std::filesystem::path& folder, std::string_view why)>& on_fault) const;
 
-  /// Begins a run, or continues the one of `manifest`.
+  /// Begins a run, or continues the run of `manifest`.
   void begin();
   void begin(const std::optional<Manifest>& manifest);
 
-  /// A folder to write the checkpoint of `step` into. If `output_dir` was removed, and the lock with it, it
-  /// is locked again; throws CheckpointError if another store has it by then.
+  /// Creates a folder to write the checkpoint of `step` into. If `output_dir` has been removed, and the lock
+  /// with it, locks it again; throws CheckpointError if another store holds the lock by then.
   std::unique_ptr<FolderWriter> create(std::int64_t step);
 
-  /// Moves the checkpoint into place, points `latest` at it, and removes those beyond `limit` or kept only
-  /// for having been the best: oldest first, never `best` or the newest. Throws CheckpointError if the
-  /// checkpoint couldn't be written; other failures are returned as text.
+  /// Moves the checkpoint into place, points `latest` at it, and removes the checkpoints beyond `limit` and
+  /// those kept only because they were once the best: oldest first, but never `best` or the newest. Throws
+  /// CheckpointError if the checkpoint couldn't be written; other failures are returned as text.
   [[nodiscard]] std::optional<std::string> commit(FolderWriter& writer, Manifest manifest,
                                                   std::optional<std::int64_t> limit,
                                                   const std::optional<std::filesystem::path>& best);
 
   /// Finishes a commit that a crash interrupted, if `checkpoint` is the run's newest: points `latest` at it
-  /// and removes those beyond the limit, as `commit` does.
+  /// and removes old checkpoints, as `commit` does.
   [[nodiscard]] std::optional<std::string> finish_commit(const std::filesystem::path& checkpoint,
                                                          std::optional<std::int64_t> limit,
                                                          const std::optional<std::filesystem::path>& best);
@@ -100,10 +100,10 @@ class CheckpointStore {
     std::string reason;
   };
 
-  /// Renames a folder that has one of our checkpoints' names but isn't one: "checkpoint-5.RUN", or
-  /// "checkpoint-5.other".
+  /// Renames a folder whose name is needed but which isn't one of the run's checkpoints, to
+  /// "checkpoint-5.RUN" or "checkpoint-5.other".
   void move_aside(const std::filesystem::path& target);
-  // The rest of a commit. No failure here undoes the checkpoint.
+  // Does the rest of a commit. A failure here doesn't undo the checkpoint.
   std::optional<std::string> settle(const std::filesystem::path& newest, std::optional<std::int64_t> limit,
                                     const std::optional<std::filesystem::path>& best);
   void point_at(const std::filesystem::path& target, std::vector<std::string>& problems);

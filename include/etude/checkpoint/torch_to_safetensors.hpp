@@ -14,8 +14,9 @@
 namespace etude::inline v0 {
 
 /// Writes the tensors of a PyTorch file, as `load_torch_file` reads them, to one safetensors file, and
-/// returns what was read. Tensors that are one in Python are written once, and the metadata lists the other
-/// names, as Python's safetensors.torch.save_model does. Throws CheckpointError; an existing file then stays.
+/// returns what was read. A tensor with several names is written once, and the metadata lists its other
+/// names, as Python's safetensors.torch.save_model does. If it throws CheckpointError, an existing file stays
+/// as it is.
 TorchFile torch_to_safetensors(const std::filesystem::path& torch_file,
                                const std::filesystem::path& safetensors_file, std::string_view key = {});
 

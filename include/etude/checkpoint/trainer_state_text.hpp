@@ -7,16 +7,16 @@
 
 namespace etude::inline v0 {
 
-/// The text of `trainer_state.json`: keys in their order, and non-finite numbers bare, as Python writes and
-/// reads them.
+/// The text of `trainer_state.json`: keys in their order, and non-finite numbers unquoted, as Python writes
+/// and reads them.
 std::string trainer_state_text(const TrainerState& state);
 
-/// The same for one run, repeatedly: lines of the history are formatted only once, so that the last
-/// checkpoint of a long run costs what the first did.
+/// The same, for repeated use in one run: each line of the history is formatted only once, so that the last
+/// checkpoint of a long run costs no more than the first.
 class TrainerStateText {
  public:
   std::string of(TrainerState& state);
-  /// Must be called if the history has changed from `line` on in any way other than appended lines.
+  /// Must be called when the history has changed from `line` on, other than by appending lines.
   void forget_from(std::size_t line);
 
  private:

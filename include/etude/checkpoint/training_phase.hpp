@@ -5,29 +5,30 @@
 
 namespace etude::inline v0 {
 
-/// The stages of a training: before its first step, in its epochs, honouring the requests after its last
-/// step, with those honoured, and with its last checkpoint on the disk.
+/// The stages of a training: `starting` before its first step, `epochs`, `finishing` while the requests made
+/// in its last step are honoured, `finished` once they are, and `done` once its last checkpoint is on disk.
 ETUDE_ENUM(TrainingStage, starting, epochs, finishing, finished, done);
 
-/// The phases of an epoch: between two epochs, after EpochBegin, its steps, after StepEnd, after EpochEnd,
-/// and when nothing of it is left. Requests are honoured in `step_end` and `epoch_end`.
+/// The phases of an epoch: `between` two epochs, `begun` after EpochBegin, its `steps`, `step_end` after
+/// StepEnd, `epoch_end` after EpochEnd, and `over` when nothing of it is left. Requests are honoured in
+/// `step_end` and `epoch_end`.
 ETUDE_ENUM(EpochPhase, between, begun, steps, step_end, epoch_end, over);
 
-/// Where a training is in its course, as docs/architecture.md draws it. A checkpoint has it, and a resumed
-/// training enters there.
+/// How far a training is, as a state of the state machine in docs/architecture.md. A checkpoint stores it,
+/// and a resumed training enters there.
 struct TrainingPhase {
   ETUDE_STRUCT(TrainingPhase, (TrainingStage, stage, "stage of the training", TrainingStage::starting),
                (EpochPhase, epoch, "phase of the epoch under way", EpochPhase::between));
 
-  /// Both throw Error if the training can't come there from here.
+  /// Moves to another stage or phase. Throws Error if the current one doesn't allow that.
   void enter(TrainingStage next);
   void enter(EpochPhase next);
 
   /// Leaves the phase in which requests are honoured.
   void settle();
 
-  /// Goes back from the end of a training that was resumed to do more. If an epoch is open, requests that are
-  /// pending become those of its end.
+  /// Returns from the end to the epochs of a training that was resumed to do more. If an epoch is open,
+  /// pending requests are honoured at its end.
   void continue_training();
 
   bool has_started() const { return stage != TrainingStage::starting; }

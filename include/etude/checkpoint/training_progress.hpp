@@ -18,21 +18,21 @@
 namespace etude::inline v0 {
 
 /// The training's position in the data, in examples of all processes. The order of an epoch's examples
-/// depends only on the seed and the epoch, so this is enough to continue with the same example, even with
-/// another batch size. A stream that has a state continues from that.
+/// depends only on the seed and the epoch, so the position is enough to continue with the next example, even
+/// with another batch size. A stream that has a state continues from its state.
 struct DataPosition {
   ETUDE_STRUCT(DataPosition, (std::int64_t, epoch, "the epoch under way, from 0", 0),
                (std::int64_t, examples, "examples of it whose update is done", 0),
                (std::int64_t, padded_examples, "the same, a shorter batch counted in full", 0),
                (std::int64_t, micro_batches, "batches that are done of the group whose update is not", 0),
                (bool, exhausted, "it has no more examples, or they are given up", false));
-  /// A stream's own state there, or at the end of the previous epoch; null if it has none or isn't begun.
+  /// A stream's state there, or at the end of the previous epoch; null if it has none or hasn't begun.
   std::shared_ptr<const DatasetState> dataset_state = {};
 
   friend bool operator==(const DataPosition&, const DataPosition&) = default;
 };
 
-/// Identifies the training examples when a training is resumed.
+/// Identifies the training examples, to notice other ones when a training is resumed.
 struct DatasetInfo {
   ETUDE_STRUCT(DatasetInfo, (std::optional<std::int64_t>, size, "examples, if it is known"),
                (std::string, fingerprint, "checksum of a few of them; empty if they aren't looked at", ""),
@@ -46,14 +46,14 @@ struct NamedUpdate {
                (double, learning_rate, "its learning rate", 0.0));
 };
 
-/// The phases that are done of a training that has several, and sums over them.
+/// For a training with several phases: those that are done, and sums over them.
 struct DonePhases {
   ETUDE_STRUCT(DonePhases, (std::vector<std::string>, names, "their names"),
                (std::int64_t, steps, "update steps", 0), (std::int64_t, epochs, "epochs that have begun", 0),
                (std::int64_t, skipped_steps, "updates that were skipped", 0));
 };
 
-/// The progress of a training that TrainerState lacks: `training_progress.json` of a checkpoint.
+/// The part of a training's progress that TrainerState lacks: a checkpoint's `training_progress.json`.
 struct TrainingProgress {
   ETUDE_STRUCT(
       TrainingProgress, (TrainingPhase, phase, "where in its course it is"),

@@ -17,11 +17,12 @@ namespace etude::inline v0 {
 
 class FolderWriter;
 
-/// Writes a trainer's checkpoints, one at a time and in the background with `save_async`, and remembers the
-/// one that callbacks haven't heard of yet.
+/// Writes a trainer's checkpoints one at a time, in the background with `save_async`, and remembers the one
+/// that hasn't been reported to callbacks yet.
 class CheckpointWriter {
  public:
-  /// The reason that the manifests of checkpoints give: this one's during its lifetime, "periodic" otherwise.
+  /// Sets the reason that manifests give for their checkpoint during its lifetime; otherwise it is
+  /// "periodic".
   class Reason {
    public:
     Reason(CheckpointWriter& writer, std::string reason);
@@ -33,15 +34,17 @@ class CheckpointWriter {
     CheckpointWriter& writer_;
   };
 
-  /// `args` and `files`, which may be null or become so, must outlive this.
+  /// `args` and `files` must outlive this object; `files` may be null, or become null.
   CheckpointWriter(const TrainingArguments& args, const std::shared_ptr<FileSystem>& files);
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
   ~CheckpointWriter();
 
-  /// The store of `output_dir`. The first call makes it and begins a run, unless `new_store` did.
+  /// The store of `output_dir`. The first call creates it and begins a run, unless `new_store` has been
+  /// called.
   CheckpointStore& store();
-  /// Replaces the store by one that hasn't begun a run. No checkpoint may be being written.
+  /// Replaces the store by one that hasn't begun a run. Must not be called while a checkpoint is being
+  /// written.
   CheckpointStore& new_store();
   /// Unlocks `output_dir` if there is a store.
   void unlock();
@@ -49,20 +52,20 @@ class CheckpointWriter {
   const std::string& reason() const { return reason_; }
 
   /// Writes a checkpoint to a folder of `store`; `best` is never removed to keep within `save_total_limit`.
-  /// With `save_async` it is on the disk once `wait` has returned. Throws CheckpointError.
+  /// With `save_async` it is on disk once `wait` has returned. Throws CheckpointError.
   void write(std::unique_ptr<FolderWriter> folder, CheckpointContents contents,
              std::optional<std::filesystem::path> best);
 
-  /// Whether a checkpoint is written in the background, or was and `wait` hasn't been called since.
+  /// True if a checkpoint is being written in the background, or was and `wait` hasn't been called since.
   bool is_writing() const { return job_.is_running(); }
-  /// Whether `wait` would return at once from such a checkpoint.
+  /// True if that checkpoint is written, so that `wait` would return at once.
   bool has_ended() { return job_.has_ended(); }
-  /// Waits for the checkpoint that is being written, if any. Rethrows what failed; the checkpoint then
-  /// doesn't exist.
+  /// Waits for the checkpoint that is being written, if any. Rethrows its exception; the checkpoint doesn't
+  /// exist then.
   void wait();
 
-  /// Remembers a checkpoint, on the disk or still being written, until `take_unannounced` or until `wait`
-  /// shows that it doesn't exist.
+  /// Remembers a checkpoint, on disk or still being written, until `take_unannounced` is called or `wait`
+  /// finds that it failed.
   void announce_later(std::filesystem::path checkpoint) { unannounced_ = std::move(checkpoint); }
   std::optional<std::filesystem::path> take_unannounced() {
     return std::exchange(unannounced_, std::nullopt);
@@ -75,7 +78,7 @@ class CheckpointWriter {
   std::string reason_ = "periodic";
   SnapshotBuffers buffers_;
   std::optional<std::filesystem::path> unannounced_;
-  BackgroundJob job_;  // last, so that it ends before what it uses
+  BackgroundJob job_;  // last, so that it is destroyed before the members that it uses
 };
 
 }  // namespace etude::inline v0
