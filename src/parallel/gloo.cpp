@@ -47,7 +47,7 @@ class GlooCommunicator final : public Communicator {
     check_sum();
   }
 
-  /// A group ends only once its messages have: after a failure that may take until the timeout.
+  /// A group's destructor waits for its messages, which after a failure may take until the timeout.
   ~GlooCommunicator() override {
     if (!failure().empty() && unfinished_ > 0) static_cast<void>(group_.release());
   }
@@ -111,17 +111,17 @@ class GlooCommunicator final : public Communicator {
         store.set("ended", std::vector<std::uint8_t>(why.begin(), why.end()));
         note_end(store, own);
       });
-    } catch (const std::exception&) {  // Without the store, the others see the connection close.
+    } catch (const std::exception&) {  // without the store, the others see the connection close
     }
     remember(why);
-    if (rank() == 0 && !launch().agent_serves_store) missing();  // The store ends with this process.
+    if (rank() == 0 && !launch().agent_serves_store) missing();  // waits, since the store ends with rank 0
   }
 
  private:
   using Group = c10::intrusive_ptr<c10d::ProcessGroupGloo>;
   using Work = decltype(std::declval<c10d::ProcessGroupGloo&>().barrier());
 
-  /// Into `flat`, of which `own` may be this rank's part.
+  /// Gathers every rank's `own` into `flat`; `own` may be this rank's part of it.
   Work all_gather(torch::Tensor& flat, torch::Tensor& own) {
 #if TORCH_VERSION_MAJOR >= 2
     return group_->_allgather_base(flat, own);
@@ -151,7 +151,8 @@ class GlooCommunicator final : public Communicator {
     }
   }
 
-  /// Another LibTorch, or a firewall in between, shows here, not in the midst of a training.
+  /// Fails here, rather than in the middle of a training, if a rank has another LibTorch or a firewall is in
+  /// between.
   void check_sum() {
     const auto one = torch::full({1}, static_cast<double>(rank() + 1), torch::kDouble);
     sum(one);
@@ -184,7 +185,7 @@ class GlooCommunicator final : public Communicator {
       } catch (const std::exception&) {
         const auto start = std::chrono::steady_clock::now();
         auto next_look = start + std::chrono::seconds(1);
-        while (!work.isCompleted()) {  // Other ranks may have given up without closing their connections.
+        while (!work.isCompleted()) {  // other ranks may have given up without closing their connections
           if (!reason_of_end().empty()) break;
           if (std::chrono::steady_clock::now() >= next_look) {
             compare_messages();
@@ -208,7 +209,7 @@ class GlooCommunicator final : public Communicator {
     if (const auto reason = reason_of_end(); !reason.empty()) fail(reason);
     compare_messages();
     const auto absent = missing();
-    compare_messages();  // with those that the others have told of meanwhile
+    compare_messages();  // with messages that the others have published meanwhile
     if (const auto reason = reason_of_end(); !reason.empty()) fail(reason);
     const auto cause = absent.empty()
                            ? std::string("all ranks are still there")
@@ -221,7 +222,7 @@ class GlooCommunicator final : public Communicator {
     throw CommunicationError(fmt::format("rank {} of {}: {}", rank(), world_size(), remember(why)));
   }
 
-  /// What a message is; all ranks must send the same ones in the same order.
+  /// Describes a message. All ranks must send the same ones in the same order.
   struct Sent {
     const char* what = "";
     torch::ScalarType dtype = torch::kByte;
@@ -240,7 +241,7 @@ class GlooCommunicator final : public Communicator {
     if (tensor.defined()) slot = {what, tensor.scalar_type(), static_cast<std::int64_t>(tensor.nbytes())};
   }
 
-  /// The latest messages, one per line, each with its number.
+  /// The latest messages, one per line, with their numbers.
   std::string latest_messages() const {
     const std::lock_guard lock(mutex_);
     std::string text;
@@ -250,8 +251,8 @@ class GlooCommunicator final : public Communicator {
     return text;
   }
 
-  /// Ends the training for all if this rank and rank 0 have sent different messages: Gloo itself only waits,
-  /// since it knows messages by their number. Called once a message is late.
+  /// Ends the training for all ranks if this rank and rank 0 have sent different messages. Gloo would just
+  /// wait, since it identifies messages by number. Called when a message is late.
   void compare_messages() {
     auto compared =
         begin_asking([own = latest_messages(), rank = rank(), world_size = world_size()](c10d::Store& store) {
@@ -267,7 +268,7 @@ class GlooCommunicator final : public Communicator {
           if (rank > 0) return compare_with(0);
           for (std::int64_t other = 1; other < world_size; ++other) compare_with(other);
         });
-    compared.wait_for(options_.grace);  // Without the store, the timeout ends the wait.
+    compared.wait_for(options_.grace);  // if the store is gone, the timeout ends the wait
   }
 
   /// The lines of `latest_messages`, by number.
@@ -279,7 +280,7 @@ class GlooCommunicator final : public Communicator {
     return result;
   }
 
-  /// Says what rank 0 and another send where they differ first, or "".
+  /// Describes the first message in which rank 0 and another rank differ; "" if there is none.
   static std::string difference(const std::string& of_first, const std::string& of_other, std::int64_t rank) {
     const auto first = by_number(of_first);
     for (const auto& [number, text] : by_number(of_other))
@@ -289,7 +290,7 @@ class GlooCommunicator final : public Communicator {
     return "";
   }
 
-  /// The first failure is that of all later calls too: the group can't recover.
+  /// Keeps the first failure, which all later calls report too: the group can't recover.
   std::string remember(const std::string& why) {
     const std::lock_guard lock(mutex_);
     if (failure_.empty()) failure_ = why;
@@ -301,7 +302,7 @@ class GlooCommunicator final : public Communicator {
     return failure_;
   }
 
-  /// Why a rank gave up, or "" if none did or the store hasn't answered yet.
+  /// The reason why a rank gave up; "" if none did or the store hasn't answered yet.
   std::string reason_of_end() {
     const std::lock_guard lock(asking_);
     if (!reason_.valid())
@@ -319,14 +320,14 @@ class GlooCommunicator final : public Communicator {
     }
   }
 
-  /// The ranks that didn't notice the failure within the grace period: those that failed.
+  /// The ranks that failed: those that didn't report the failure within the grace period.
   std::vector<std::int64_t> missing() {
     std::vector<std::int64_t> absent;
     try {
       ask([own = failed_key(rank())](c10d::Store& store) { note_end(store, own); });
       const auto until = std::chrono::steady_clock::now() + options_.grace;
       for (std::int64_t i = 0; i < world_size(); ++i) {
-        const auto is_here = [&] {  // Waiting for a key prints warnings.
+        const auto is_here = [&] {  // polls, since waiting for a key prints warnings
           return ask([key = failed_key(i)](c10d::Store& store) { return store.check({key}); });
         };
         bool here = is_here();
@@ -336,13 +337,13 @@ class GlooCommunicator final : public Communicator {
         }
         if (!here) absent.push_back(i);
       }
-    } catch (const std::exception&) {  // The store went down with rank 0, which serves it, or is cut off.
+    } catch (const std::exception&) {  // the store ended with rank 0, which serves it, or is cut off
       if (rank() != 0 && !launch().agent_serves_store) return {0};
     }
     return absent;
   }
 
-  /// Asks the store. Behind a connection that is cut it never answers: throws after the grace period.
+  /// Asks the store. Throws after the grace period, since the store never answers if the connection is cut.
   template <class Act>
   std::invoke_result_t<Act, c10d::Store&> ask(Act act) {
     auto answer = begin_asking(std::move(act));
@@ -365,7 +366,7 @@ class GlooCommunicator final : public Communicator {
     return answer;
   }
 
-  /// Tells the others that the rank of this key waits for nobody any more.
+  /// Tells the others that the rank of this key no longer waits for them.
   static void note_end(c10d::Store& store, const std::string& key) {
     store.set(key, std::vector<std::uint8_t>{1});
   }
@@ -375,13 +376,13 @@ class GlooCommunicator final : public Communicator {
   GlooOptions options_;
   c10::intrusive_ptr<c10d::Store> store_;
   Group group_;
-  std::atomic<int> unfinished_ = 0;  // messages that the group still works on
+  std::atomic<int> unfinished_ = 0;  // number of messages in progress
   mutable std::mutex mutex_;
   std::string failure_;
-  std::array<Sent, 64> sent_;  // the latest, by number
-  std::int64_t messages_ = 0;  // begun
+  std::array<Sent, 64> sent_;  // the latest messages, by number
+  std::int64_t messages_ = 0;  // number of messages begun
   std::mutex asking_;
-  std::future<std::string> reason_;  // of the end, once the store answers
+  std::future<std::string> reason_;  // the reason of the end, once the store answers
   std::atomic<bool> is_silent_ = false;
 };
 
@@ -394,7 +395,7 @@ std::unique_ptr<Communicator> join_with_gloo(const Launch& launch, const GlooOpt
   if (launch.world_size == 1) return std::make_unique<Communicator>(launch);
 #if ETUDE_HAS_GLOO
   const detail::WithoutSigpipe
-      no_sigpipe;  // Gloo's threads write to connections that the others may have closed.
+      no_sigpipe;  // Gloo's threads write to connections that the others may have closed
   return std::make_unique<detail::GlooCommunicator>(launch, options);
 #else
   static_cast<void>(options);

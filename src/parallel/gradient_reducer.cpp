@@ -54,7 +54,7 @@ GradientsResults GradientReducer::finish(GradientsResult result, const std::vect
             for (const auto chunk : chunks_of_[list][slot]) add_to_apart(chunks_[chunk], slot, gradient);
     while (next_ < chunks_.size()) send_next();
   }
-  // The agreement is under way while the gradients still are.
+  // The agreement is sent while the gradients are still in transfer.
   const auto agreement = own_result(result, numbers);
   const auto agreed = communicator_.begin_sum(agreement);
   for (const auto& message : std::exchange(messages_, {})) message();
@@ -69,7 +69,7 @@ bool GradientReducer::is_outdated() const {
   if (layouts_.size() != parameters_.size()) return true;
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     if (parameters_[i]->layout() != layouts_[i]) return true;
-  auto hook = hooks_.begin();  // of each parameter, unless it is frozen
+  auto hook = hooks_.begin();  // one per parameter
   for (std::size_t list = 0; list < parameters_.size(); ++list)
     for (std::size_t slot = 0; slot < layouts_[list]->slots.size(); ++slot, ++hook)
       if (hook->exists() != parameters_[list]->parameter(slot).requires_grad()) return true;
@@ -90,7 +90,7 @@ void GradientReducer::make_chunks() {
       add_chunks_of_parameters(list);
   }
 
-  // The chunk of the first layer's parameters is complete last, though its memory may lie anywhere.
+  // Sends the chunk with the first layer's parameters last: it is complete last, wherever its memory is.
   std::vector<std::size_t> order(chunks_.size()), place(chunks_.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::ranges::stable_sort(order, std::ranges::greater(), [&](std::size_t i) { return chunks_[i].position; });
@@ -147,7 +147,7 @@ void GradientReducer::add_chunks_of_blocks(std::size_t list) {
 
 void GradientReducer::add_to_chunk(std::size_t chunk, std::size_t list, std::size_t slot) {
   if (parameters_[list]->parameter(slot).requires_grad()) ++chunks_[chunk].parameters;
-  // One that isn't the model's, such as a loss's, is close to the end of the forward pass.
+  // A parameter that isn't the model's, such as a loss's, counts as used at the end of the forward pass.
   const auto known = position_.find(layouts_[list]->slots[slot].name);
   const auto position = known == position_.end() ? position_.size() : known->second;
   chunks_[chunk].position = std::min(chunks_[chunk].position, position);
@@ -192,7 +192,7 @@ void GradientReducer::send_next() {
   auto& chunk = chunks_[next_++];
   const auto& layout = *layouts_[chunk.list];
   if (layout.shard.gradients) {
-    // Chunks take memory: only one is under way while the next is filled.
+    // Chunks take memory, so only one is in transfer while the next is filled.
     for (; !messages_.empty(); messages_.pop_front()) messages_.front()();
     const auto gradients =
         chunk.apart.defined() ? std::exchange(chunk.apart, {})

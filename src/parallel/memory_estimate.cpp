@@ -47,7 +47,8 @@ ProcessMemory with_shards(const ProcessMemory& replicated, Optimizer& optimizer,
   const auto frozen = replicated.parameters - replicated.gradients;
   result.parameters = frozen + whole + divided + largest_unit;
   if (shard.gradients) {
-    // One is sent, one filled, and one at each end of the parameter whose gradient has come is incomplete.
+    // One block is sent, one is being filled, and one at each end of the latest gradient's parameter is
+    // incomplete.
     constexpr int blocks = 4;
     result.gradients = all / world_size + std::min(blocks * largest_block, all);
   }

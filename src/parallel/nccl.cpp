@@ -14,7 +14,8 @@
 #include "etude/base/error.hpp"
 #include "etude/parallel/rendezvous.hpp"
 
-// LibTorch's targets say whether it has NCCL; the headers come with CUDA's toolkit and NCCL.
+// LibTorch's CMake targets define USE_C10D_NCCL if it has NCCL; the headers come with the CUDA toolkit and
+// NCCL.
 #if ETUDE_HAS_GLOO && defined(USE_C10D_NCCL) && __has_include(<nccl.h>) && __has_include(<cuda_runtime_api.h>)
 #define ETUDE_HAS_NCCL 1
 #include <c10/cuda/CUDAGuard.h>
@@ -82,7 +83,7 @@ class NcclCommunicator final : public Communicator {
 
   void give_up(const std::string& reason) override {
     met_->give_up(reason);
-    group_->abort();  // What the other ranks never join would block the device for ever.
+    group_->abort();  // operations that the other ranks never join would block the device forever
   }
 
  private:
@@ -100,7 +101,7 @@ class NcclCommunicator final : public Communicator {
     }
   }
 
-  /// NCCL connects in the first message: two ranks on one GPU, or other versions, show here.
+  /// NCCL connects lazily, so two ranks on one GPU, or different versions, fail here.
   void check_sum() {
     const auto one = torch::full({1}, static_cast<double>(rank() + 1),
                                  torch::TensorOptions(torch::kDouble).device(device_));

@@ -25,13 +25,13 @@ c10::intrusive_ptr<c10d::Store> meet(const Launch& launch, std::chrono::millisec
   to.numWorkers = static_cast<std::size_t>(launch.world_size);
   to.waitWorkers = !launch.agent_serves_store;
   to.timeout = timeout;
-  // Trainers of one process, one after another, share a store: a new one could meet others' old one.
+  // Consecutive trainers in a process share a store: a new store could connect to another process's old one.
   struct Known {
     c10::intrusive_ptr<c10d::TCPStore> store;
     std::int64_t joins = 0;
   };
   static std::mutex mutex;
-  static auto& stores = *new std::map<std::string, Known>();  // The server's thread outlives static objects.
+  static auto& stores = *new std::map<std::string, Known>();  // the server's thread outlives statics
   auto& known = [&]() -> Known& {
     const std::lock_guard lock(mutex);
     return stores[fmt::format("{}:{} rank {}", launch.master_addr, launch.master_port, launch.rank)];

@@ -52,7 +52,7 @@ torch::Tensor ShardedUnits::run(std::size_t unit, const Forward& forward, const 
   hold(unit);
   auto output = recomputation_ ? recomputation_->run(unit, forward, inputs) : forward(inputs);
   release(unit);
-  // A frozen unit passes gradients on with its weights, too.
+  // Frozen units are gathered too, since they need their weights to pass gradients on.
   if (at::GradMode::is_enabled() && output.requires_grad())
     output.register_hook([this, unit](const torch::Tensor&) {
       if (!hold(unit)) return;
@@ -76,7 +76,7 @@ void ShardedUnits::release(std::size_t unit) {
 
 void ShardedUnits::arrived(std::size_t unit) {
   const auto left = missing_.find(unit);
-  if (left == missing_.end() || --left->second > 0) return;  // others may still be read
+  if (left == missing_.end() || --left->second > 0) return;  // other gradients still need the values
   missing_.erase(left);
   release(unit);
 }
@@ -92,7 +92,7 @@ void ShardedUnits::make_hooks() {
   bool is_outdated = layouts_.size() != parameters_.size();
   for (std::size_t i = 0; !is_outdated && i < layouts_.size(); ++i)
     is_outdated = parameters_[i]->layout() != layouts_[i];
-  auto hook = hooks_.begin();  // of each parameter in a unit, unless it is frozen
+  auto hook = hooks_.begin();  // one per parameter in a unit
   for (std::size_t i = 0; !is_outdated && i < layouts_.size(); ++i)
     for (std::size_t slot = 0; !is_outdated && slot < layouts_[i]->slots.size(); ++slot)
       if (unit_of(*layouts_[i], slot) != FlatLayout::no_unit)

@@ -39,12 +39,12 @@ namespace detail {
 
 namespace {
 
-/// Every message is cut into pieces that all ranks number alike. A rank copies its piece into a slot of its
-/// own as soon as all have read what lay there, and says so by a counter. There is no thread: each call goes
-/// on with all messages under way as far as the others' counters allow.
+/// Every message is cut into pieces, which all ranks number alike. A rank copies a piece into one of its
+/// slots, once all ranks have read the slot's previous piece, and counts it as published. There is no thread:
+/// each call advances all pending messages as far as the other ranks' counters allow.
 ///
-/// A long sum is shared: each rank sums its own part of a piece out of all slots and puts it into its slot
-/// again, where the others read it. A short one is summed by every rank by itself, which saves a round.
+/// The work of a long sum is shared: each rank sums its part of a piece from all slots and puts the result
+/// into its slot, where the others read it. Every rank computes a short sum by itself, which saves a round.
 class SharedMemoryCommunicator final : public Communicator {
  public:
   SharedMemoryCommunicator(std::unique_ptr<Communicator> met, std::unique_ptr<SharedSegment> segment,
@@ -128,8 +128,8 @@ class SharedMemoryCommunicator final : public Communicator {
   struct Message {
     Kind kind = Kind::barrier;
     torch::Tensor tensor = {};
-    std::int64_t bytes = 0;  // of the tensor, or of each part
-    std::int64_t step = 1;   // at most this many of them are in a piece
+    std::int64_t bytes = 0;  // size of the tensor, or of each part
+    std::int64_t step = 1;   // size of a piece
     std::int64_t from = 0;   // the rank that broadcasts
     SumOfRanks sum = nullptr;
     std::uint64_t first = 0;  // the number of its first piece
@@ -137,7 +137,7 @@ class SharedMemoryCommunicator final : public Communicator {
     std::byte* data = nullptr;
   };
 
-  /// The next piece that a stage takes on, and its message.
+  /// The next piece that a stage works on, and its message.
   struct Cursor {
     std::uint64_t message = 0;
     std::uint64_t piece = 0;
@@ -187,13 +187,13 @@ class SharedMemoryCommunicator final : public Communicator {
     if (++cursor.piece == message.first + message.pieces) ++cursor.message;
   }
 
-  /// Where a piece begins in the tensor or in each part, and its bytes.
+  /// The offset of a piece in the tensor, or in each part, and its size in bytes.
   static std::pair<std::int64_t, std::int64_t> extent(const Message& message, std::uint64_t piece) {
     const auto begin = static_cast<std::int64_t>(piece - message.first) * message.step;
     return {begin, std::min(message.step, message.bytes - begin)};
   }
 
-  /// The same within a piece of a long sum, for the part that `rank` sums: whole cache lines.
+  /// The offset and size of the part of a long sum's piece that `rank` sums: whole cache lines.
   std::pair<std::int64_t, std::int64_t> share(std::int64_t bytes, std::int64_t rank) const {
     const auto each = ((bytes - 1) / world_size() / 64 + 1) * 64;
     const auto begin = std::min(bytes, rank * each);
@@ -204,7 +204,7 @@ class SharedMemoryCommunicator final : public Communicator {
     if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
   }
 
-  /// Whether a counter has reached `count` on all ranks. `known` saves reading the counters again.
+  /// True if a counter has reached `count` on all ranks. `known` caches their minimum.
   template <class Counter>
   bool all_have(Counter RankProgress::*counter, std::uint64_t count, std::uint64_t& known) const {
     if (known >= count) return true;
@@ -214,7 +214,8 @@ class SharedMemoryCommunicator final : public Communicator {
     return known >= count;
   }
 
-  /// Goes on with all messages as far as possible. Returns whether it did anything.
+  /// Advances all messages as far as possible: publishes, sums and completes pieces. Returns true if it did
+  /// anything.
   bool advance() {
     const auto before = published_.piece + reduced_.piece + finished_.piece;
     while (!is_at_end(published_)) {
@@ -262,7 +263,7 @@ class SharedMemoryCommunicator final : public Communicator {
                                      : all_have(&RankProgress::published, piece + 1, published_by_all_);
   }
 
-  /// Copies what others need of a piece into the slot.
+  /// Copies the bytes of a piece that other ranks need into the slot.
   void put(const Message& message, std::uint64_t piece) {
     const auto extent = SharedMemoryCommunicator::extent(message, piece);
     auto& header = slot(rank(), piece);
@@ -344,7 +345,7 @@ class SharedMemoryCommunicator final : public Communicator {
     }
   }
 
-  /// Ranks that take different ways would otherwise sum what doesn't belong together.
+  /// Ends the training if ranks send different messages: their sums would be meaningless.
   void check_same(const Message& message, std::uint64_t piece) {
     const auto& mine = slot(rank(), piece);
     for (std::int64_t i = 0; i < world_size(); ++i) {
@@ -376,7 +377,8 @@ class SharedMemoryCommunicator final : public Communicator {
     }
   }
 
-  /// Waits a moment: first without giving the core away, then with, then asleep until another rank goes on.
+  /// Waits a moment: at first spinning, then yielding the core, then asleep until another rank makes
+  /// progress.
   void pause(int idle) {
     if (spins_ && idle < 1000) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -430,7 +432,7 @@ class SharedMemoryCommunicator final : public Communicator {
     return result;
   }
 
-  /// Ends the training for all if a rank that is late has left or died, or at the timeout.
+  /// Ends the training for all ranks if a late one has left or died, or at the timeout.
   bool blame_leavers(Time now) {
     const bool checks_life = now - last_check_ >= life_check;
     if (checks_life) last_check_ = now;
@@ -448,7 +450,7 @@ class SharedMemoryCommunicator final : public Communicator {
       if (!why.empty()) break;
     }
     if (why.empty() && !is_timeout) return false;
-    if (advance()) return true;  // It sent something before it left.
+    if (advance()) return true;  // it sent something before it left
     if (why.empty()) why = describe_late();
     end_for_all(why);
     return true;
@@ -469,7 +471,7 @@ class SharedMemoryCommunicator final : public Communicator {
     return why;
   }
 
-  /// Ends this and all later messages of all ranks. The first reason counts.
+  /// Makes pending and later messages fail on all ranks. Only the first reason is kept.
   void end_for_all(const std::string& why) {
     std::uint32_t none = 0;
     if (header_.is_over.compare_exchange_strong(none, 1)) {
@@ -497,8 +499,8 @@ class SharedMemoryCommunicator final : public Communicator {
   std::uint64_t slots_;
   std::int64_t slot_bytes_;
 
-  std::mutex mutex_;              // backward passes of several devices have a thread each
-  std::deque<Message> messages_;  // from finished_.message on
+  std::mutex mutex_;              // each device's backward pass has its own thread
+  std::deque<Message> messages_;  // the first one is finished_.message
   std::uint64_t next_piece_ = 0;
   Cursor published_, reduced_, finished_;
   std::uint64_t published_by_all_ = 0, reduced_by_all_ = 0, consumed_by_all_ = 0;
@@ -509,7 +511,7 @@ class SharedMemoryCommunicator final : public Communicator {
 
 }  // namespace
 
-/// Shares memory, or returns why not. All ranks come to the same result.
+/// Makes `met` use shared memory, or returns why it can't. The result is the same on all ranks.
 std::string share_memory(std::unique_ptr<Communicator>& met, const SharedMemoryOptions& options) {
   const auto world = met->world_size();
   SharedMemoryOffer offer;

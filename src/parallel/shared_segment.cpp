@@ -44,7 +44,7 @@ std::string error_text(const char* call) {
 SharedMemoryPart make_shared_memory(Descriptor& file, SharedMemoryOffer& offer, std::size_t bytes) {
   const auto machine = static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) *
                        static_cast<std::size_t>(::sysconf(_SC_PAGE_SIZE));
-  if (bytes > machine / 4)  // The system would end processes before it refused.
+  if (bytes > machine / 4)  // the system would kill processes rather than refuse
     return {.why_not =
                 fmt::format("{} bytes are more than a quarter of the machine's memory, {}", bytes, machine)};
   std::random_device random;
@@ -52,7 +52,7 @@ SharedMemoryPart make_shared_memory(Descriptor& file, SharedMemoryOffer& offer, 
   file = Descriptor(::memfd_create(shared_memory_name(offer.token).c_str(), MFD_CLOEXEC));
   if (!file) return {.why_not = error_text("memfd_create")};
   const auto size = static_cast<::off_t>(bytes);
-  // Memory that is missing would otherwise raise SIGBUS later.
+  // Without this, missing memory would raise SIGBUS later.
   if (uninterrupted([&] { return ::fallocate(file.get(), 0, 0, size); }) != 0)
     return {.why_not = error_text("fallocate")};
   auto segment = std::make_unique<SharedSegment>(file.get(), bytes);
@@ -67,7 +67,7 @@ SharedMemoryPart map_shared_memory(const SharedMemoryOffer& offer, std::size_t b
   std::array<char, 64> target{};
   const auto length = ::readlink(path.c_str(), target.data(), target.size() - 1);
   if (length < 0) return {.why_not = error_text(("readlink " + path).c_str())};
-  // Another machine, or another container, may have another process of this number.
+  // On another machine, or in another container, this number may belong to another process.
   if (std::string_view(target.data()).find(shared_memory_name(offer.token)) == std::string_view::npos)
     return {.why_not = fmt::format("{} isn't rank 0's memory: the ranks aren't in one system", path)};
   const Descriptor file(uninterrupted([&] { return ::open(path.c_str(), O_RDWR | O_CLOEXEC); }));

@@ -18,7 +18,7 @@ namespace detail {
 
 namespace {
 
-/// What a process has of one gradient.
+/// The shape of one gradient in one process.
 struct SparseShape {
   std::int64_t exists = 0, rows = 0, dimensions = 0;
 
@@ -29,7 +29,7 @@ struct SparseShape {
 
 torch::Tensor as_bytes(const torch::Tensor& tensor) { return tensor.contiguous().view({-1}).view(at::kByte); }
 
-/// Sums a gradient of which each process has one of `shapes`. `own` may be undefined.
+/// Sums one gradient over all processes, which have these shapes. `own` may be undefined.
 torch::Tensor sum_of_sparse(Communicator& communicator, const torch::Tensor& own,
                             const torch::Tensor& parameter, const std::vector<SparseShape>& shapes) {
   const auto largest =

@@ -39,7 +39,7 @@ torch::Tensor tensor_or_undefined(const MaybeTensor& tensor) {
   return tensor.has_value() ? *tensor : torch::Tensor();
 }
 
-/// Functions of autograd take no undefined tensors.
+/// Autograd functions don't accept undefined tensors, so turns them into nullopt.
 MaybeTensor if_defined(const MaybeTensor& tensor) {
   return tensor.has_value() && tensor->defined() ? tensor : MaybeTensor();
 }
@@ -64,11 +64,11 @@ class SyncedModel {
     }
   }
 
-  /// Whether a tensor of a batch norm is one of the model's.
+  /// True if a tensor of a batch norm is one of the model's.
   bool knows(const MaybeTensor& tensor) const {
     return tensor.has_value() && known_.contains(tensor->unsafeGetTensorImpl());
   }
-  /// TorchScript passes detached tensors, which only share memory with the model's.
+  /// True if a tensor shares memory with one of the model's: TorchScript passes detached tensors.
   bool shares_memory(const MaybeTensor& tensor) const {
     if (!tensor.has_value() || !tensor->defined() || tensor->numel() == 0) return false;
     return std::ranges::any_of(tensors_, [at = tensor->data_ptr(), n = tensor->numel()](const auto& own) {
@@ -96,7 +96,7 @@ class SyncedModel {
   }
 
  private:
-  // A module without tensors gets one that stands for its weight.
+  // Gives a batch norm without tensors a mark as its weight, by which it is recognized.
   template <class Norm>
   void mark(const std::shared_ptr<torch::nn::Module>& module) {
     auto* norm = dynamic_cast<Norm*>(module.get());
@@ -175,7 +175,7 @@ torch::Tensor in_type(const torch::Tensor& tensor, torch::ScalarType type) {
   return tensor.defined() ? tensor.to(type) : tensor;
 }
 
-/// The statistics of all processes, by Chan's formula, and updates the running ones.
+/// Merges the statistics of all processes by Chan's formula, and updates the running statistics.
 BatchStatistics synchronize(Communicator& communicator, const torch::Tensor& input,
                             const torch::Tensor& running_mean, const torch::Tensor& running_var,
                             double momentum, double eps) {
@@ -184,7 +184,7 @@ BatchStatistics synchronize(Communicator& communicator, const torch::Tensor& inp
   const auto own_count = input.numel() / channels;
   auto own = torch::zeros({2 * channels + 1}, input.options().dtype(torch::kDouble));
   if (own_count > 0) {
-    // Running statistics that nobody reads make the type of the results that of the statistics.
+    // Passes unused running statistics because the results get their dtype.
     const auto unused = torch::zeros({channels}, input.options().dtype(type));
     const auto [mean, var] = at::batch_norm_update_stats(input, unused, unused.clone(), 0);
     own.narrow(0, 0, channels).copy_(mean);
@@ -195,7 +195,7 @@ BatchStatistics synchronize(Communicator& communicator, const torch::Tensor& inp
   const auto means = all.narrow(1, 0, channels);
   const auto counts = all.narrow(1, 2 * channels, 1);
   const auto count = counts.sum();
-  // Waits for a device only where the batch of this process alone wouldn't do.
+  // Waits for the device only if this process's batch alone is too small.
   const bool is_empty = own_count < 2 && count.item<double>() == 0;
   if (own_count < 2 && !is_empty)
     TORCH_CHECK(count.item<double>() > 1,
@@ -222,8 +222,8 @@ torch::Tensor normalize_by(const torch::Tensor& input, const torch::Tensor& weig
                                            statistics.var, /*training=*/false, /*momentum=*/0, eps));
 }
 
-/// The gradients of input, weight and bias. Those of weight and bias are this process's parts of the sums, as
-/// data parallel training expects.
+/// The gradients of input, weight and bias. For weight and bias, they are this process's summands, as data
+/// parallel training expects.
 std::array<torch::Tensor, 3> gradients(const SyncedModel& model, const torch::Tensor& gradient,
                                        const torch::Tensor& input, const torch::Tensor& weight,
                                        const torch::Tensor& mean, const torch::Tensor& deviation,
@@ -251,7 +251,8 @@ std::array<torch::Tensor, 3> gradients(const SyncedModel& model, const torch::Te
     result[0] = torch::zeros_like(input);
     return result;
   }
-  // w d (g - mean(g) - xhat mean(g xhat)) with xhat = (x - mean) d, gathered as a g + b x + c.
+  // The gradient of x is w d (g - mean(g) - xhat mean(g xhat)) with xhat = (x - mean) d, written as a g + b x
+  // + c.
   const auto d = deviation.to(torch::kDouble);
   const auto a = weight.defined() ? d * weight : d;
   const auto b = -a * d * all[0] / count;
@@ -300,7 +301,7 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
   }
 };
 
-// LibTorch's own indices are small.
+// Marks this implementation among batch norms. LibTorch's indices are small, so this one is unused.
 constexpr std::int64_t sync_batch_norm_index = 1'000;
 
 std::tuple<torch::Tensor, torch::Tensor, torch::Tensor, torch::Tensor, std::int64_t> sync_batch_norm_forward(

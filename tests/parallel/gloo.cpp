@@ -157,7 +157,7 @@ TEST_CASE("a rank that doesn't come is named by the others") {
         ranks.sum(tensor);
         if (ranks.rank() != 1) ranks.sum(tensor);
       },
-      std::chrono::seconds(6));  // also to come together, on a busy machine
+      std::chrono::seconds(6));  // includes the time to connect, on a busy machine
   CHECK(toy::contains(faults[0], "rank 0 of 3: a sum failed, and rank 1 is missing"));
   CHECK(toy::contains(faults[2], "rank 2 of 3: a sum failed, and rank 1 is missing"));
   CHECK(faults[1].empty());
@@ -194,7 +194,7 @@ TEST_CASE("ranks that send different messages are told both, though Gloo itself 
     }
 }
 
-/// A port that accepts connections and says nothing.
+/// A port that accepts connections but never answers.
 class SilentPort {
  public:
   SilentPort() {

@@ -19,7 +19,7 @@ using Faults = std::vector<std::string>;
 
 std::mutex checks;  // Doctest's assertions wait for each other.
 
-// Three layers whose weights and biases are in different groups, as weight decay has them.
+// Three layers with weights and biases in different groups, as for weight decay.
 struct Net {
   Net() {
     for (auto& [name, tensor] : parameters()) {
@@ -44,7 +44,7 @@ struct Net {
   std::vector<std::string> names;
 };
 
-// The sums over the ranks' own gradients.
+// The gradients of all ranks, summed.
 std::vector<torch::Tensor> expected_gradients(std::int64_t world) {
   Net net;
   for (std::int64_t rank = 0; rank < world; ++rank) net.loss(rank).backward();
@@ -81,7 +81,7 @@ TEST_CASE("gradients are summed over all ranks, chunk by chunk, while backward r
   }
 }
 
-// Notes how many sums of gradients were under way when that of the results began.
+// Records how many sums of gradients were pending when the sum of the results began.
 struct Watching : etude::Communicator {
   explicit Watching(etude::Communicator& real) : Communicator(real.launch()), real_(real) {}
 
@@ -131,7 +131,7 @@ TEST_CASE("only the backward pass behind begin() sends, with what accumulated be
     reducer.begin();
     net.loss(ranks.rank()).backward();
     reducer.finish();
-    net.loss(ranks.rank()).backward();  // of nobody's concern
+    net.loss(ranks.rank()).backward();  // affects only this rank
     const std::lock_guard lock(checks);
     const auto own = [&](std::size_t i) {
       Net alone;
@@ -244,7 +244,8 @@ TEST_CASE("alone, gradients are as the backward pass leaves them") {
   CHECK(reducer.sent_early() == 0);
 }
 
-// A table with sparse gradients beside dense parameters. Each rank reads other rows, some of them twice.
+// A table with sparse gradients, next to dense parameters. Each rank reads different rows, some of them
+// twice.
 struct WithTable {
   torch::Tensor table = (torch::arange(40, torch::kFloat).view({20, 2}) / 10).set_requires_grad(true);
   torch::Tensor bias = torch::ones({2}).set_requires_grad(true);

@@ -150,7 +150,8 @@ TEST_CASE("with the parameters of units divided among 2 or 4 processes, weights 
     for (const auto& weights : train_as(world, {})) check_close(weights, expected);
 }
 
-// Of one block: 8 x 8 + 8 of linear, 16 of norm, 9 + 3 of unused, each padded to 16 numbers.
+// A block has 8 x 8 + 8 numbers in `linear`, 16 in `norm` and 9 + 3 in `unused`; each parameter is padded to
+// 16.
 constexpr std::int64_t matrices = 64 + 16 + 16, biases = 16 + 16 + 16;
 // A unit's buffer holds whole multiples of 16 numbers for each process.
 std::int64_t unit_bytes(std::int64_t world) {

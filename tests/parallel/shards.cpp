@@ -91,7 +91,7 @@ struct Run {
   std::int64_t accumulation = 2;
   std::int64_t from = 0;
   std::int64_t to = 5;
-  // Called after the gradients are complete, to clip.
+  // Clips; called once the gradients are complete.
   std::function<torch::Tensor(etude::Optimizer&)> clip = nullptr;
   // Called before each step's first backward pass.
   std::function<void(Model&, std::int64_t step)> change = nullptr;
@@ -288,7 +288,7 @@ TEST_CASE("a model that changes while only a shard of the gradients is there is 
   }
 }
 
-// Reports the memory behind its moment and its gradients.
+// An optimizer that reports the memory of its moment and its gradients.
 struct Measured : etude::FlatOptimizer {
   explicit Measured(const Groups& groups) : FlatOptimizer(groups, 0.01, 0, {{"sum"}}) {}
 
@@ -300,7 +300,7 @@ struct Measured : etude::FlatOptimizer {
   std::size_t moment_bytes = 0, gradient_bytes = 0;
 };
 
-// Counts messages that have begun and not been waited for.
+// Counts messages that have begun but haven't been waited for.
 struct Counting : etude::Communicator {
   explicit Counting(etude::Communicator& real) : Communicator(real.launch()), real_(real) {}
 
@@ -354,7 +354,7 @@ TEST_CASE("a process holds no more moments, and in stage 2 no more gradients, th
         CHECK(optimizer.gradient_bytes == (cuts ? bytes / world : bytes));
         CHECK(optimizer.flat_parameters().gradients().size() == 1);
         for (const auto& weight : weights) CHECK(weight.grad().defined() == !cuts);
-        CHECK(ranks.most == (cuts ? 1 : 10));  // blocks of gradients under way
+        CHECK(ranks.most == (cuts ? 1 : 10));  // blocks of gradients in transfer
       });
       CHECK(faults == Faults(static_cast<std::size_t>(world)));
     }

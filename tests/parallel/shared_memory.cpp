@@ -34,7 +34,7 @@ using Faults = std::vector<std::string>;
 // Doctest's assertions wait for each other.
 std::mutex checks;
 
-/// Runs `act` as ranks in threads that share memory. A warning fails.
+/// Runs `act` as ranks in threads that share memory. A warning fails the test.
 template <class Act>
 Faults as_ranks(std::int64_t world, const etude::SharedMemoryOptions& options, const Act& act) {
   return toy::as_ranks(world, act, std::chrono::seconds(30), [&](toy::Met met) {
@@ -89,7 +89,7 @@ TEST_CASE("sums of any size and dtype are those of all ranks, with many messages
                 expected.push_back(sum_of_numbers(size, world, dtype));
                 messages.push_back(ranks.begin_sum(tensors.back()));
               }
-              if (round % 2 == 1) messages.back()();  // those before arrive with the last
+              if (round % 2 == 1) messages.back()();  // the earlier ones arrive with the last
               for (std::size_t i = 0; i + round % 2 < messages.size(); ++i) messages[i]();
               const std::lock_guard lock(checks);
               for (std::size_t i = 0; i < tensors.size(); ++i) CHECK(tensors[i].equal(expected[i]));

@@ -23,7 +23,7 @@ using Faults = std::vector<std::string>;
 
 std::mutex checks;  // Doctest's assertions wait for each other.
 
-// A whole batch [n, 3, ...] of which each channel has another mean and variance, and each example too.
+// A whole batch [n, 3, ...] in which each channel and each example has a different mean and variance.
 torch::Tensor whole_batch(std::int64_t n, std::int64_t dims, torch::ScalarType type) {
   std::vector<std::int64_t> shape{n, 3, 4, 2, 3};
   shape.resize(static_cast<std::size_t>(dims));
@@ -37,7 +37,7 @@ torch::Tensor whole_batch(std::int64_t n, std::int64_t dims, torch::ScalarType t
       .to(type);
 }
 
-// The factors of the outputs in the loss.
+// The outputs' factors in the loss.
 torch::Tensor factors(const torch::Tensor& batch) {
   return torch::arange(batch.numel(), torch::kDouble).mul(1.3).cos().reshape(batch.sizes()).to(batch.dtype());
 }
@@ -170,7 +170,7 @@ TEST_CASE(
       const etude::SyncBatchNorms synced(ranks, net);
       for (int step = 1; step <= 3; ++step) net->forward(part(whole, ranks) * step);
       net->eval();
-      // Nothing is sent: the ranks evaluate different numbers of batches.
+      // Evaluation sends nothing: the ranks evaluate different numbers of batches.
       for (std::int64_t i = 0; i < ranks.rank(); ++i) net->forward(whole);
       const std::lock_guard lock(checks);
       CHECK(is_near(net->forward(whole), evaluated, 1e-10));
@@ -242,7 +242,7 @@ TEST_CASE("other models, and instance norms of the same one, aren't synchronized
     const auto both = std::make_shared<BothImpl>();
     const etude::SyncBatchNorms synced(ranks, both);
     torch::nn::BatchNorm1d other(3);
-    // Rank 1 calls them more often: nobody waits for the other.
+    // Rank 1 calls them more often, and no rank waits for the other.
     for (std::int64_t i = 0; i <= ranks.rank(); ++i) {
       both->forward(whole);
       other->forward(whole);
@@ -363,7 +363,7 @@ TEST_CASE("TorchScript's batch norms are synchronized, also when it differentiat
     const etude::SyncBatchNorms synced(ranks, model);
     const auto parameters = model.named_parameters();
     for (const auto& [name, parameter] : parameters) torch::Tensor(parameter).set_requires_grad(true);
-    for (int step = 1; step <= 4; ++step) {  // It compiles at the second or third.
+    for (int step = 1; step <= 4; ++step) {  // TorchScript compiles in the second or third step
       const auto x = part(whole, ranks).clone().requires_grad_();
       const auto y = model.forward(x)[0];
       (y * part(factors(whole), ranks)).sum().backward();

@@ -10,11 +10,11 @@
 
 namespace etude::inline v0 {
 
-/// Replaces the tensors by those of the first process, in few messages.
+/// Replaces the tensors by rank 0's, in few messages.
 void broadcast_tensors(Communicator& communicator, const std::vector<torch::Tensor>& tensors);
 
-/// The same for the state of a model. Throws DataError, in all processes, that names the first tensor whose
-/// name, shape or dtype isn't the same in all of them.
+/// The same for the state of a model. If a tensor's name, shape or dtype isn't the same in all processes,
+/// throws DataError in all of them that names the first such tensor.
 void broadcast_state(Communicator& communicator,
                      const std::vector<std::pair<std::string, torch::Tensor>>& state);
 

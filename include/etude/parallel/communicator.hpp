@@ -13,12 +13,12 @@
 
 namespace etude::inline v0 {
 
-/// Waits until a message that was begun has arrived. May be called once.
+/// Waits until a message that has been begun has arrived. May be called only once.
 using PendingMessage = std::function<void()>;
 
-/// Connects the processes of one training. All of them call the same functions in the same order, with
-/// contiguous tensors of the same size and dtype. This class itself is the only process of a training: it
-/// opens nothing and sends nothing. Functions throw CommunicationError if a process doesn't take part.
+/// Connects the processes of a training. All of them call the same functions in the same order, with
+/// contiguous tensors of the same size and dtype. The base class is for a training with a single process: it
+/// opens and sends nothing. Functions throw CommunicationError if a process doesn't take part.
 class Communicator {
  public:
   explicit Communicator(Launch launch = {}) : launch_(std::move(launch)) {}
@@ -30,20 +30,20 @@ class Communicator {
   std::int64_t rank() const { return launch_.rank; }
   std::int64_t world_size() const { return launch_.world_size; }
 
-  /// Sums a tensor over all processes, in place. It must not be touched before the message has arrived.
+  /// Sums a tensor over all processes, in place. The tensor must not be used before the message has arrived.
   virtual PendingMessage begin_sum(const torch::Tensor& tensor);
   void sum(const torch::Tensor& tensor) { begin_sum(tensor)(); }
 
-  /// Sums a tensor over all processes, but each gets only its own part, in place: of `world_size` equal parts
-  /// of the flat tensor the one at its rank. The rest of the tensor is unspecified afterwards. Throws
-  /// ArgumentError if the number of elements isn't a multiple of `world_size`.
+  /// Sums a tensor over all processes, in place, but each process gets only its part of the sum: the flat
+  /// tensor has `world_size` equal parts, in the order of the ranks. The rest of the tensor is unspecified
+  /// afterwards. Throws ArgumentError if the number of elements isn't a multiple of `world_size`.
   virtual PendingMessage begin_sum_parts(const torch::Tensor& tensor);
 
-  /// Replaces each of the `world_size` equal parts of the flat tensor by that of the rank, in place. Throws
-  /// ArgumentError as begin_sum_parts() does.
+  /// Replaces each of the `world_size` equal parts of the flat tensor by the one from its rank, in place.
+  /// Throws ArgumentError as begin_sum_parts() does.
   virtual void gather_parts(const torch::Tensor& tensor);
 
-  /// Replaces a tensor by that of one rank, in place.
+  /// Replaces a tensor by the one of rank `from`, in place.
   virtual void broadcast(const torch::Tensor& tensor, std::int64_t from = 0);
 
   /// The tensors of all ranks, stacked: [world_size, ...].
@@ -52,18 +52,18 @@ class Communicator {
   /// The bytes of all ranks, each of any length.
   std::vector<std::string> gather_bytes(const std::string& bytes);
 
-  /// Returns once all processes have come here.
+  /// Returns once all processes have called it.
   virtual void barrier();
 
-  /// Called by a process that leaves because of an exception. What the others wait for, or begin later,
-  /// throws CommunicationError with this rank and the reason.
+  /// Called by a process that leaves because of an exception. In the other processes, pending and later
+  /// messages throw CommunicationError with this rank and the reason.
   virtual void give_up(const std::string& reason);
 
   /// The seconds that this process has waited for messages.
   double waited() const { return waited_; }
 
  protected:
-  /// Counts its life as waiting.
+  /// Counts the time while it lives as waiting.
   class Waiting {
    public:
     explicit Waiting(Communicator& communicator) : communicator_(communicator) {}
@@ -76,7 +76,7 @@ class Communicator {
     std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   };
 
-  /// The number of elements in each of `world_size` equal parts.
+  /// The number of elements in each of `world_size` equal parts of a tensor.
   std::int64_t part_of(const torch::Tensor& tensor) const;
 
  private:

@@ -17,9 +17,9 @@
 
 namespace etude::inline v0 {
 
-/// Trains one model in all processes that torchrun, mpirun or srun has started: each takes its part of every
-/// batch, and the gradients are added up, so that the result is that of one process with batches as large as
-/// all parts together. Started by itself, the program is one process, which opens no connection.
+/// Trains one model in all processes that torchrun, mpirun or srun has started. Each process takes its part
+/// of every batch, and the gradients are summed, so the result is that of one process whose batches are as
+/// large as all parts together. Without a launcher, the program is a single process that opens no connection.
 struct DistributedDataParallel {
   using etude_policy = void;
   /// Throws ArgumentError for a `ddp_backend` that this LibTorch or the device doesn't have,
@@ -27,10 +27,10 @@ struct DistributedDataParallel {
   static std::shared_ptr<Communicator> join(const TrainingArguments& args);
 };
 
-/// The same, and each process keeps only its share of the optimizer's state (Stage 1), of that and the
-/// gradients (Stage 2), or of both and the parameters of `units(model)` (Stage 3): the stages of ZeRO
-/// (Rajbhandari et al. 2020). Checkpoints are the same. Stage 3 is an experiment: parameters of units are
-/// gathered before each use and freed after it, and read as NaN in between.
+/// The same, but each process keeps only its share of the optimizer's state (Stage 1), of the gradients as
+/// well (Stage 2), or also of the parameters of `units(model)` (Stage 3): the stages of ZeRO (Rajbhandari et
+/// al. 2020). Checkpoints are the same. Stage 3 is experimental: parameters of units are gathered before each
+/// use and freed after it, and read as NaN in between.
 template <int Stage>
 struct ShardedDataParallel {
   static_assert(Stage >= 1 && Stage <= 3,
@@ -47,11 +47,11 @@ namespace detail {
 void main_process_first(const std::function<void()>& act, const TrainingArguments& args, bool local);
 }  // namespace detail
 
-/// Calls `act` in the first process of each machine, and once it has returned there, in the others, which
-/// find what the first has downloaded or converted. Follows main_process_first of Hugging Face's
-/// TrainingArguments, with its default `local`; without it, the first of all machines goes first. An
-/// exception of a first process is a CommunicationError of the others. All processes must call it; alone, it
-/// only calls.
+/// Calls `act` in the first process of each machine and, once it has returned there, in the other processes,
+/// which find the files that the first one has downloaded or converted. Follows main_process_first of Hugging
+/// Face's TrainingArguments, whose default is also `local`; if that is false, only rank 0 goes first. If
+/// `act` throws in a first process, the others throw CommunicationError. All processes must call this. With a
+/// single process, it just calls `act`.
 template <std::invocable Act>
 std::invoke_result_t<Act> main_process_first(Act act, const TrainingArguments& args = {}, bool local = true) {
   if constexpr (std::is_void_v<std::invoke_result_t<Act>>) {

@@ -9,16 +9,16 @@
 namespace etude::inline v0 {
 
 struct GlooOptions {
-  /// How long a process waits for the others, at the start and in each message.
+  /// How long a process waits for the others, when it connects and in each message.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
-  /// How long the processes that noticed a failure wait for each other, to find out who is missing.
+  /// How long the processes that noticed a failure wait for each other, to find out which ones are missing.
   std::chrono::milliseconds grace = std::chrono::milliseconds(1500);
 };
 
-/// Joins the other processes over TCP, with LibTorch's Gloo, on the CPU, and checks that they add up. The
-/// network interface is that of GLOO_SOCKET_IFNAME, or loopback if all processes are on one machine, or else
-/// the one of the host's name. Throws CommunicationError that names where the processes meet, ArgumentError
-/// if this LibTorch has no Gloo.
+/// Connects to the other processes over TCP with LibTorch's Gloo, for tensors on the CPU, and checks a sum
+/// over all processes. The network interface is the one in GLOO_SOCKET_IFNAME, else loopback if all processes
+/// are on one machine, else the one of the host's name. Throws CommunicationError that names the address
+/// where the processes meet, and ArgumentError if this LibTorch has no Gloo.
 std::unique_ptr<Communicator> join_with_gloo(const Launch& launch, const GlooOptions& options = {});
 
 }  // namespace etude::inline v0

@@ -12,7 +12,7 @@ namespace etude::inline v0 {
 std::vector<std::vector<metrics::MetricState>> gather_states(Communicator& communicator,
                                                              const std::vector<metrics::MetricState>& own);
 
-/// Gives the metric of every process the state of all. Returns whether any of them `has_examples`.
+/// Gives each process's metric the merged state of all processes. Returns true if any process `has_examples`.
 template <metrics::StreamingMetric M>
 bool merge_metrics(Communicator& communicator, M& metric, bool has_examples) {
   if (communicator.world_size() == 1) return has_examples;

@@ -9,14 +9,14 @@
 
 namespace etude::inline v0 {
 
-/// Whether this LibTorch has NCCL, and the compiler finds <nccl.h> and CUDA's headers.
+/// True if this LibTorch has NCCL and Etude was compiled with <nccl.h> and CUDA's headers.
 bool has_nccl();
 
-/// Connects the GPUs of processes that have met, by LibTorch's NCCL: it sends the tensors of `device`, and
-/// `met` those of the CPU. A sum on the GPU is ordered behind the work of the current stream and before its
-/// later work; no call waits for it. A rank that fails is noticed by the messages of `met`, and at the
+/// Connects the GPUs of processes that are already connected by `met`, with LibTorch's NCCL. NCCL sends
+/// tensors on `device`, and `met` tensors on the CPU. A sum on the GPU runs after earlier and before later
+/// work on the current stream; no call waits for it. A failed rank is noticed by messages of `met`, or at the
 /// timeout by NCCL's watchdog, which ends the process. Throws ArgumentError without NCCL or for a device that
-/// isn't a GPU, CommunicationError if NCCL can't connect the processes or they don't add up.
+/// isn't a GPU, and CommunicationError if NCCL can't connect the processes or sums wrongly.
 std::unique_ptr<Communicator> over_nccl(std::unique_ptr<Communicator> met, torch::Device device,
                                         std::chrono::milliseconds timeout = std::chrono::minutes(30));
 

@@ -14,7 +14,7 @@
 
 namespace etude::inline v0 {
 
-/// A policy in a trainer's list that says how the processes of a training find each other.
+/// A policy in a trainer's list that says how the processes of a training connect.
 template <class Policy>
 concept JoinsProcesses = requires(const TrainingArguments& args) {
                            typename Policy::etude_policy;
@@ -34,14 +34,14 @@ struct only_one_policy_may_say_how_processes_join;
 
 namespace detail {
 
-/// The device of a process: the GPU of its rank on the machine, or the CPU. Throws ArgumentError if the
-/// machine has fewer GPUs than processes.
+/// The device of a process: the GPU with the number of its local rank, or the CPU. Throws ArgumentError if
+/// the machine has fewer GPUs than processes.
 torch::Device device_for(const Launch& launch, bool use_cpu);
 
-/// How to use all GPUs of a machine, for a process that uses one.
+/// Advice on using all GPUs of a machine, for a program that uses one.
 std::string advice_for_gpus(std::int64_t gpus);
 
-/// The policy of a list that says how processes join.
+/// The policy in a list that says how processes connect.
 template <class... List>
 struct processes_of {
   using type = SingleProcess;

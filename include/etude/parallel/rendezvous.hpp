@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <torch/version.h>
 
-// LibTorch's targets say whether it has Gloo; their packages leave out Gloo's own headers.
+// LibTorch's CMake targets define USE_C10D_GLOO if it has Gloo, but some packages lack Gloo's headers.
 #if defined(USE_C10D_GLOO) && __has_include(<gloo/algorithm.h>)
 #define ETUDE_HAS_GLOO 1
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -24,11 +24,11 @@
 #if ETUDE_HAS_GLOO
 namespace etude::inline v0::detail {
 
-/// LibTorch's own report of a timeout says more, and comes first.
+/// Added to the timeout, so that LibTorch reports it first: its message says more.
 inline constexpr std::chrono::milliseconds grace_of_joining(500);
 
-/// Calls `act` in another thread and returns its result. Throws std::runtime_error at the timeout, and leaves
-/// the thread behind: LibTorch waits for ever for an address that accepts a connection and says nothing.
+/// Calls `act` in another thread and returns its result. At the timeout, throws std::runtime_error and
+/// abandons the thread: LibTorch waits forever for an address that accepts a connection but never answers.
 template <class Act>
 std::invoke_result_t<Act> within(std::chrono::milliseconds timeout, Act act) {
   std::packaged_task<std::invoke_result_t<Act>()> task(std::move(act));
@@ -39,11 +39,11 @@ std::invoke_result_t<Act> within(std::chrono::milliseconds timeout, Act act) {
       fmt::format("no answer within {} s", std::chrono::duration<double>(timeout).count()));
 }
 
-/// A store that the processes of a training share, at MASTER_ADDR and MASTER_PORT: each call returns a new
-/// one, so all processes must call it as often. Throws CommunicationError that names where they meet.
+/// A store that the processes of a training share, at MASTER_ADDR and MASTER_PORT. Each call returns a new
+/// one, so all processes must call it equally often. Throws CommunicationError that names the address.
 c10::intrusive_ptr<c10d::Store> meet(const Launch& launch, std::chrono::milliseconds timeout);
 
-/// LibTorch's messages go on with the C++ stack.
+/// Drops the C++ stack trace that follows LibTorch's messages.
 inline std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 }  // namespace etude::inline v0::detail

@@ -20,14 +20,14 @@
 
 namespace etude::inline v0 {
 
-/// The unit of each parameter that belongs to one, by the parameter's name. Throws ArgumentError as `units`
-/// does, and for a parameter that two units share, or one with the rest of the model.
+/// Maps the names of parameters in units to the index of their unit. Throws ArgumentError as `units` does,
+/// and for a parameter that a unit shares with another unit or with the rest of the model.
 std::unordered_map<std::string, std::size_t> unit_of_parameters(const Model& model);
 
-/// Brings the parameters of a model's units where they are used, if each process keeps only its share of
-/// them: they are gathered before the unit's forward and backward, and freed afterwards. All processes must
-/// call the units in the same order. The communicator and the parameters must outlive it. With `recomputes`,
-/// the units' backward passes compute their activations again.
+/// Gathers the parameters of a model's units, of which each process keeps only its share, before a unit's
+/// forward and backward, and frees them afterwards. All processes must call the units in the same order. The
+/// communicator and the parameters must outlive this object. With `recomputes`, the units' backward passes
+/// compute their activations again.
 class ShardedUnits final : public UnitRunner {
  public:
   ShardedUnits(const Model& model, std::vector<FlatParameters*> parameters, bool recomputes = false);
@@ -37,10 +37,12 @@ class ShardedUnits final : public UnitRunner {
 
   torch::Tensor run(std::size_t unit, const Forward& forward, const Tensors& inputs) override;
 
-  /// Leaves all parameters whole in this process, for when this is destroyed. All processes must call it.
+  /// Gathers all parameters and leaves them whole, to be called before destruction. All processes must call
+  /// it.
   void gather();
 
-  /// Makes all parameters whole while it lives; all processes must do so. Does nothing for a null pointer.
+  /// Keeps all parameters whole while it lives. All processes must create one. Does nothing for a null
+  /// pointer.
   class Whole {
    public:
     explicit Whole(ShardedUnits* units);
@@ -56,16 +58,16 @@ class ShardedUnits final : public UnitRunner {
   bool hold(std::size_t unit);
   void release(std::size_t unit);
   void arrived(std::size_t unit);
-  /// At the end of a backward pass that didn't give all gradients of these units.
+  /// Frees units at the end of a backward pass that didn't compute all their gradients.
   void release_missing();
   void make_hooks();
 
   std::vector<FlatParameters*> parameters_;
   std::vector<std::shared_ptr<const FlatLayout>> layouts_;
   std::vector<libtorch::GradientHook> hooks_;
-  std::unordered_map<std::size_t, std::size_t> trainable_;  // parameters, by unit
-  std::unordered_map<std::size_t, std::size_t> missing_;    // gradients that a backward pass has yet to give
-  std::int64_t whole_ = 0;                                  // how many want all parameters whole
+  std::unordered_map<std::size_t, std::size_t> trainable_;  // number of parameters, by unit
+  std::unordered_map<std::size_t, std::size_t> missing_;    // number of gradients yet to come, by unit
+  std::int64_t whole_ = 0;                                  // number of living `Whole`s
   std::optional<Recomputation> recomputation_;
   UnitsGuard guard_;
 };

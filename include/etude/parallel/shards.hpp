@@ -14,34 +14,35 @@
 
 namespace etude::inline v0 {
 
-/// The parts of a training of which a process keeps only its share. The numbers are the stages of ZeRO
+/// The parts of a training that are divided among the processes. The numbers are the stages of ZeRO
 /// (Rajbhandari et al. 2020).
 enum class ShardStage {
   optimizer_state = 1,
-  gradients = 2,   ///< and the optimizer's state
-  parameters = 3,  ///< and both
+  gradients = 2,   ///< gradients and the optimizer's state
+  parameters = 3,  ///< parameters, gradients and the optimizer's state
 };
 
-/// Divides an optimizer's state, and gradients, evenly among all processes; each updates its share of the
-/// parameters, in which all must agree before. A GradientReducer made afterwards sums the gradients. All
-/// processes then call the functions of the optimizer in the same order; norms and clipping are those of all
-/// gradients. The communicator must outlive the optimizer. Alone, nothing changes.
+/// Divides an optimizer's state, and gradients, evenly among all processes. Each process updates its share of
+/// the parameters, which must be equal in all processes before. A GradientReducer made afterwards sums the
+/// gradients. From then on, all processes must call the functions of the optimizer in the same order; norms
+/// and clipping use the gradients of all shares. The communicator must outlive the optimizer. With a single
+/// process, nothing changes.
 ///
-/// Gradients and values are sent in blocks of about `block_bytes`. ShardStage::parameters divides the
-/// parameters of `unit_of`, which a ShardedUnits made afterwards brings where they are used. Shares cut
-/// through parameters: throws ArgumentError for an optimizer that isn't a FlatOptimizer.
+/// Gradients and values are sent in blocks of about `block_bytes`. ShardStage::parameters also divides the
+/// parameters in `unit_of`, which a ShardedUnits made afterwards gathers for each use. Shares cut through
+/// parameters, so throws ArgumentError for an optimizer that isn't a FlatOptimizer.
 void shard(Optimizer& optimizer, Communicator& communicator, ShardStage stage,
            std::int64_t block_bytes = std::int64_t{25} << 20,
            const std::unordered_map<std::string, std::size_t>& unit_of = {});
 
 namespace detail {
-/// Throws ArgumentError if shards can't cut through the optimizer's parameters.
+/// Casts to an optimizer whose parameters shards can cut through. Throws ArgumentError for any other.
 FlatOptimizer& divisible(Optimizer& optimizer);
 }  // namespace detail
 
-/// The whole state of an optimizer in rank 0, as `Optimizer::state` of an optimizer without shards, so that
-/// any number of processes can load it; nothing in other ranks, unless it is wanted `everywhere`. All
-/// processes must call it if there are shards.
+/// The whole state of an optimizer, like `Optimizer::state` without shards, so that any number of processes
+/// can load it. Only rank 0 gets it, unless `everywhere` is true; the result is empty in other ranks. If
+/// there are shards, all processes must call it.
 NamedTensors gather_state(Optimizer& optimizer, Communicator& communicator, bool everywhere = false);
 
 }  // namespace etude::inline v0

@@ -14,8 +14,7 @@
 
 namespace etude::inline v0::detail {
 
-/// The process's state in proc(5) and the time of its start, in ticks since the machine's; '\0' if it is
-/// gone.
+/// A process's state as in proc(5), '\0' if it is gone, and its start time in ticks since the machine's boot.
 struct ProcessState {
   char state = '\0';
   std::uint64_t start = 0;
@@ -23,7 +22,7 @@ struct ProcessState {
 
 ProcessState process_state(std::int64_t pid);
 
-/// A rank tells this to the others before they share memory, which rank 0 makes.
+/// Sent by each rank to the others before they share memory, which rank 0 creates.
 struct SharedMemoryOffer {
   std::int64_t pid = 0;
   std::uint64_t start = 0;
@@ -34,25 +33,25 @@ struct SharedMemoryOffer {
   std::array<char, 256> why_not = {};
 };
 
-/// Written by one rank each, and read by all.
+/// The progress of one rank, which writes it and all read it.
 struct alignas(128) RankProgress {
-  std::atomic<std::uint64_t> published;  // pieces that lie in its slots, or did
-  std::atomic<std::uint64_t> reduced;    // pieces whose own part it has summed
-  std::atomic<std::uint64_t> consumed;   // pieces that it has read
+  std::atomic<std::uint64_t> published;  // number of pieces that it has put into its slots
+  std::atomic<std::uint64_t> reduced;    // number of pieces of which it has summed its part
+  std::atomic<std::uint64_t> consumed;   // number of pieces that it has read
   std::atomic<std::uint32_t> has_left;
 };
 
-/// The beginning of the memory. Behind it are a RankProgress for each rank, then the slots of rank 0, of rank
-/// 1 and so on. The system gives it out filled with zeros.
+/// The beginning of the memory. It is followed by a RankProgress for each rank, then by the slots of rank 0,
+/// of rank 1 and so on. The system provides it filled with zeros.
 struct alignas(128) SharedHeader {
   std::uint64_t token;
-  alignas(64) std::atomic<std::uint32_t> events;  // changes whenever a sleeper may go on
+  alignas(64) std::atomic<std::uint32_t> events;  // changes whenever a sleeper may continue
   std::atomic<std::uint32_t> sleepers;
-  alignas(64) std::atomic<std::uint32_t> is_over;  // 1 while a rank writes `why`, then 2
+  alignas(64) std::atomic<std::uint32_t> is_over;  // 1 while a rank writes `why`, 2 afterwards
   std::array<char, 1020> why;
 };
 
-/// Stands at the beginning of a slot, and describes its content.
+/// Describes the content of a slot, at whose beginning it is.
 struct alignas(64) PieceHeader {
   std::uint32_t kind;
   std::int32_t dtype;
@@ -61,7 +60,7 @@ struct alignas(64) PieceHeader {
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
-/// Maps the memory for as long as it lives.
+/// Maps the memory while it lives.
 class SharedSegment {
  public:
   SharedSegment(int descriptor, std::size_t bytes)
@@ -86,13 +85,14 @@ class SharedSegment {
   void* begin_;
 };
 
-/// The memory as one rank sees it, or the reason why it has none.
+/// A rank's mapping of the memory, or the reason why it has none.
 struct SharedMemoryPart {
   std::unique_ptr<SharedSegment> segment = {};
   std::string why_not = {};
 };
 
-/// Makes memory of `bytes` for all ranks, and describes it in `offer` for as long as `file` is open.
+/// Creates `bytes` of memory for all ranks, and describes it in `offer`. Other ranks can map it while `file`
+/// is open.
 SharedMemoryPart make_shared_memory(Descriptor& file, SharedMemoryOffer& offer, std::size_t bytes);
 
 /// Maps the memory that rank 0 offers.

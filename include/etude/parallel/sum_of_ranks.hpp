@@ -10,15 +10,15 @@
 
 namespace etude::inline v0::detail {
 
-/// Sums `count` elements of all `from`, in their order, into `to` and, if it isn't null, `also_to`. `to` may
-/// be one of `from`.
+/// Sums `count` elements over all `from`, in their order, into `to` and, unless it is null, into `also_to`.
+/// `to` may be one of `from`.
 using SumOfRanks = void (*)(std::byte* to, std::byte* also_to, const std::vector<const std::byte*>& from,
                             std::int64_t count);
 
 template <class T, class Accumulator>
 void sum_of_ranks(std::byte* to, std::byte* also_to, const std::vector<const std::byte*>& from,
                   std::int64_t count) {
-  constexpr std::int64_t block = 64;  // a constant number of turns lets compilers vectorize at -O2
+  constexpr std::int64_t block = 64;  // a constant trip count lets compilers vectorize at -O2
   const auto sum = [&](std::int64_t begin, std::int64_t size) {
     std::array<Accumulator, block> total;
     std::array<T, block> result;
@@ -43,7 +43,7 @@ void sum_of_ranks(std::byte* to, std::byte* also_to, const std::vector<const std
   sum(i, count - i);
 }
 
-/// Null for a dtype that isn't summed here.
+/// The function for a dtype; null if the dtype isn't supported.
 SumOfRanks sum_of_ranks_for(c10::ScalarType dtype);
 
 }  // namespace etude::inline v0::detail

@@ -8,10 +8,10 @@
 
 namespace etude::inline v0 {
 
-/// The sums over all processes of the gradients of `parameters`, each of which is sparse (COO) and coalesced,
-/// dense or undefined in this process. The results are sparse and coalesced, equal in all processes, and
-/// undefined if all are; only indices and values are sent. Throws DataError if they have different numbers of
-/// sparse dimensions. All processes must call it.
+/// Sums the gradients of `parameters` over all processes. In each process, a gradient is sparse (COO) and
+/// coalesced, dense or undefined. The results are sparse and coalesced, and equal in all processes; a sum is
+/// undefined if all its gradients are. Only indices and values are sent. Throws DataError if gradients have
+/// different numbers of sparse dimensions. All processes must call it.
 std::vector<torch::Tensor> sums_of_sparse(Communicator& communicator,
                                           const std::vector<torch::Tensor>& gradients,
                                           const std::vector<torch::Tensor>& parameters);
