@@ -50,7 +50,7 @@ bool may_follow(EpochPhase from, EpochPhase to) {
 template <class Phase>
 void enter(Phase& phase, Phase next) {
   if (!may_follow(phase, next))
-    throw Error(fmt::format("a training can't go from {} to {}: this is a defect of Etude", to_string(phase),
+    throw Error(fmt::format("a training can't go from {} to {}: this is a bug in Etude", to_string(phase),
                             to_string(next)));
   phase = next;
 }

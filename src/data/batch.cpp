@@ -143,10 +143,11 @@ Batch make_batch(Tensors inputs, Tensors labels) {
       batch.size = tensors[i].size(0);
   });
   if (batch.size < 0)
-    throw DataError(fmt::format(
-        "no tensor tells the number of examples: one must have a row for each, or say etude::RowsByLength; "
-        "inputs: {}; labels: {}",
-        describe(batch.inputs), describe(batch.labels)));
+    throw DataError(
+        fmt::format("no tensor says how many examples there are: one must have a row for each, or say "
+                    "etude::RowsByLength; "
+                    "inputs: {}; labels: {}",
+                    describe(batch.inputs), describe(batch.labels)));
   const auto fits = [&](const Tensors& tensors) {
     for (std::size_t i = 0; i < tensors.size(); ++i)
       if (tensors.is_row_per_example(i) && (tensors[i].dim() == 0 || tensors[i].size(0) != batch.size))

@@ -27,7 +27,7 @@ void check_mixing(const Batch& batch, const MixingOptions& options) {
   check_fields(options);
   if (batch.inputs.size() != 1 || !batch.inputs[0].is_floating_point())
     throw DataError(
-        fmt::format("only one input of floating numbers can be mixed, not {}", describe(batch.inputs)));
+        fmt::format("only one floating-point input can be mixed, not {}", describe(batch.inputs)));
   if (batch.labels.size() != 1)
     throw DataError(fmt::format("only one label can be mixed, not {}", describe(batch.labels)));
   check_row_per_example(batch, "each example is mixed with another, and ");
@@ -38,7 +38,7 @@ torch::Tensor mixable_labels(const torch::Tensor& labels, std::int64_t num_class
   if (labels.scalar_type() != torch::kLong || labels.dim() != 1 || num_classes == 0)
     throw DataError(
         fmt::format("labels are {}, num_classes is {}: must be int64 [N] with num_classes, or "
-                    "floating numbers with 0",
+                    "floating-point with 0",
                     describe(labels), num_classes));
   // On a device, the kernel checks this: reading the values here would wait for the device.
   if (labels.is_cpu() && labels.numel() > 0) {

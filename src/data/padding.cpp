@@ -84,10 +84,10 @@ class Padding {
       const auto& tensor = (examples_[i].*part)[t];
       if (tensor.dim() == 0 || tensor.dim() != first.dim() || tensor.scalar_type() != first.scalar_type() ||
           tensor.sizes().slice(1) != first.sizes().slice(1))
-        throw DataError(
-            fmt::format("{} must be the same for all examples of a batch, but for its first dimension, which "
-                        "is padded: {} in the first, {} in number {} of the batch",
-                        label, describe(first), describe(tensor), i + 1));
+        throw DataError(fmt::format(
+            "{} must be the same for all examples of a batch, except for its first dimension, which "
+            "is padded: {} in the first, {} in number {} of the batch",
+            label, describe(first), describe(tensor), i + 1));
       lengths.push_back(tensor.size(0));
       longest = std::max(longest, tensor.size(0));
     }

@@ -53,7 +53,7 @@ at::Tensor decode_pixels(std::span<const std::byte> file, ImageChannels channels
   else if (begins_with(file, jpeg))
     pixels = decode_jpeg(file);
   else
-    throw DataError("it is no image: must be a PNG or JPEG file");
+    throw DataError("it isn't an image: must be a PNG or JPEG file");
   if (channels == ImageChannels::rgb) return pixels.expand({-1, -1, 3});
   return pixels.size(2) == 3 ? to_grey(pixels) : pixels;
 }

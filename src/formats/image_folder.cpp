@@ -189,7 +189,7 @@ ImageFolder::ImageFolder(const fs::path& root, ImageFolderOptions options) : opt
     for (const auto& folder : folders) {
       const auto place = std::ranges::find(listing->classes, folder);
       if (place == listing->classes.end())
-        throw DataError(fmt::format("{} is no class: must be one of {}", (root / folder).string(),
+        throw DataError(fmt::format("{} isn't a class: must be one of {}", (root / folder).string(),
                                     fmt::join(listing->classes, ", ")));
       std::vector<detail::FoundFile> found;
       std::vector<fs::path> around;

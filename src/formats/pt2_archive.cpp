@@ -168,7 +168,8 @@ std::vector<std::int64_t> Pt2Archive::integers(const detail::ExportedJson& list,
 void Pt2Archive::check_extent(const std::vector<std::int64_t>& sizes,
                               const std::vector<std::int64_t>& strides, std::int64_t offset,
                               std::size_t item_size, std::size_t bytes, const std::string& what) {
-  if (sizes.size() != strides.size()) throw CheckpointError(what + ": it has not as many strides as sizes");
+  if (sizes.size() != strides.size())
+    throw CheckpointError(what + ": its numbers of sizes and strides differ");
   const auto limit = static_cast<std::int64_t>(bytes / item_size);
   constexpr auto most = std::int64_t{1} << 48;
   std::int64_t last = offset, elements = 1;

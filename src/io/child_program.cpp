@@ -54,7 +54,7 @@ std::vector<std::string> own_arguments() {
 std::string ChildProgram::Exit::text() const {
   if (signal != 0)
     return fmt::format("its process was ended by signal {}{}", signal,
-                       signal == SIGKILL ? ", as for lack of memory" : "");
+                       signal == SIGKILL ? ", perhaps because memory ran out" : "");
   return fmt::format("its process ended with exit status {}", code);
 }
 
@@ -76,7 +76,7 @@ ChildProgram::ChildProgram(const Options& options) {
   };
   std::array<int, 2> pair{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) != 0)
-    throw Error(fmt::format("no sockets can be made: {}", std::generic_category().message(errno)));
+    throw Error(fmt::format("can't create sockets: {}", std::generic_category().message(errno)));
   const Descriptor child_end(pair[0]);
   life_line_ = Descriptor(pair[1]);
   variables.push_back(fmt::format("{}={}", life_line_variable, child_end.get()));
@@ -87,7 +87,7 @@ ChildProgram::ChildProgram(const Options& options) {
     throw Error(fmt::format("{}: {}", options.output.string(), std::generic_category().message(errno)));
   process_ = ::fork();
   if (process_ < 0)
-    throw Error(fmt::format("no process can be started: {}", std::generic_category().message(errno)));
+    throw Error(fmt::format("can't start a process: {}", std::generic_category().message(errno)));
   if (process_ != 0) return;
   // Only system calls are safe in the child, since locks of other threads may be held.
   ::dup2(output.get(), STDOUT_FILENO);

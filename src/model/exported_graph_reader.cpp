@@ -221,7 +221,7 @@ class GraphReader {
       return;
     }
     if (is_refused(name))
-      throw exported_fault(where, "{} isn't allowed: it believes its arguments, which nothing checks",
+      throw exported_fault(where, "{} isn't allowed: it trusts its arguments, which nothing checks",
                            printable(name));
     if (const auto found = c10::Dispatcher::singleton().findSchema({name, overload})) node.operation = *found;
     const auto full_name = overload.empty() ? name : name + "." + overload;
@@ -525,7 +525,7 @@ class GraphReader {
     for (const auto& inner : inner_)
       for (std::size_t i = 0; i < operands; ++i)
         if (differ(inner.inputs[i], kind_of(node.arguments[node.arguments.size() - operands + i])))
-          throw exported_fault(where, "its graph takes another kind of value than it is given");
+          throw exported_fault(where, "its graph expects a different kind of value");
     if (node.kind == K::loop &&
         (node.graphs[0].outputs.size() != 1 || node.graphs[1].outputs.size() != node.carried))
       throw exported_fault(where, "its graphs don't give what the loop needs");
@@ -576,12 +576,12 @@ class GraphReader {
       for (auto inner = inner_.begin() + (node.kind == Node::Kind::loop); inner != inner_.end(); ++inner)
         for (std::size_t i = 0; i < node.outputs.size(); ++i)
           if (differ(inner->outputs[i], kinds_[node.outputs[i]]))
-            throw exported_fault(where, "its output is of another kind than its graph's");
+            throw exported_fault(where, "its output is of a different kind than its graph's");
   }
 
   static void check_return(Kind kind, c10::TypeKind type, std::string_view where) {
     if ((kind == Kind::tensor) != (type == c10::TypeKind::TensorType))
-      throw exported_fault(where, "its output is of another kind than its operator's");
+      throw exported_fault(where, "its output is of a different kind than its operator's");
   }
 
   torch::Device device_;

@@ -56,7 +56,8 @@ void FlatOptimizer::update() {
   const bool apart = flat_.are_gradients_apart();
   if (generation_ != flat_.generation() || apart != pieces_are_apart_) {
     if (is_prepared_)
-      throw Error("other parameters got a gradient in the captured step than in the one before it");
+      throw Error(
+          "the parameters with a gradient in the captured step differ from those in the step before it");
     cut(ranges, apart);
   }
   if (is_capturable_ && !std::exchange(is_prepared_, false)) write_numbers(0);

@@ -62,10 +62,9 @@ void ModelFreezer::add_groups(const std::string& pattern) {
     is_found = true;
     for (const auto& group : groups_)
       if (lies_in(group.name, name) || lies_in(name, group.name))
-        throw ArgumentError(
-            fmt::format("layer_groups has '{}' and '{}': must be apart, and one of them lies in "
-                        "the other",
-                        group.name, name));
+        throw ArgumentError(fmt::format(
+            "layer_groups has '{}' and '{}': must be separate, but one of them contains the other",
+            group.name, name));
     groups_.push_back({name, item.value()});
   }
   if (is_found) return;

@@ -33,10 +33,10 @@ void SparseAdam::update() {
   for (std::size_t i = 0; i < flat_.layout()->slots.size(); ++i) {
     const torch::Tensor& gradient = flat_.parameter(i).grad();
     if (flat_.has_gradient(i) && !(gradient.defined() && gradient.is_sparse()))
-      throw ArgumentError(fmt::format(
-          "parameter '{}' has a dense gradient, which SparseAdam can't use: another of the optimizers must "
-          "have it",
-          flat_.layout()->slots[i].name));
+      throw ArgumentError(
+          fmt::format("parameter '{}' has a dense gradient, which SparseAdam can't use: must be trained by "
+                      "another optimizer",
+                      flat_.layout()->slots[i].name));
   }
   FlatOptimizer::update();
 }

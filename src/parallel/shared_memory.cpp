@@ -562,7 +562,7 @@ std::unique_ptr<Communicator> over_shared_memory(std::unique_ptr<Communicator> m
 #ifdef __linux__
     why = detail::share_memory(met, options);
 #else
-    why = "only on Linux do processes share memory here";
+    why = "processes can share memory only on Linux";
 #endif
   if (!why.empty() && options.warn) options.warn(fmt::format("the processes don't share memory: {}", why));
   return met;

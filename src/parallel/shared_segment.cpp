@@ -69,7 +69,7 @@ SharedMemoryPart map_shared_memory(const SharedMemoryOffer& offer, std::size_t b
   if (length < 0) return {.why_not = error_text(("readlink " + path).c_str())};
   // On another machine, or in another container, this number may belong to another process.
   if (std::string_view(target.data()).find(shared_memory_name(offer.token)) == std::string_view::npos)
-    return {.why_not = fmt::format("{} isn't rank 0's memory: the ranks aren't in one system", path)};
+    return {.why_not = fmt::format("{} isn't rank 0's memory: the ranks aren't on one system", path)};
   const Descriptor file(uninterrupted([&] { return ::open(path.c_str(), O_RDWR | O_CLOEXEC); }));
   if (!file) return {.why_not = error_text(("open " + path).c_str())};
   auto segment = std::make_unique<SharedSegment>(file.get(), bytes);

@@ -38,7 +38,7 @@ torch::Tensor sum_of_sparse(Communicator& communicator, const torch::Tensor& own
   for (const auto& shape : shapes)
     if (shape.exists != 0 && shape.dimensions != largest.dimensions)
       throw DataError(fmt::format(
-          "a gradient has {} sparse dimensions in one process and {} in another: must be as many in all",
+          "a gradient has {} sparse dimensions in one process and {} in another: must be the same in all",
           shape.dimensions, largest.dimensions));
   auto sizes_of_values = parameter.sizes().slice(static_cast<std::size_t>(largest.dimensions)).vec();
   std::int64_t bytes_of_row = static_cast<std::int64_t>(parameter.element_size());

@@ -167,7 +167,7 @@ TEST_CASE("wrong names, moments and intervals are errors before training") {
   fails({.layer_groups = {"layer.*", "head"}},
         "layer_groups has 'layer.*': must name a module, such as layers, ");
   fails({.layer_groups = {"layers.1", "layers"}},
-        "layer_groups has 'layers.1' and 'layers': must be apart, and one of them lies in the other");
+        "layer_groups has 'layers.1' and 'layers': must be separate, but one of them contains the other");
   fails({.unfreeze_every = "30s"},
         "unfreeze_every is 30s: must be epochs, such as 1ep, or update steps, above 0");
   fails({.unfreeze_at = {1, 2}}, "unfreeze_at has 2 moments: must be at most 1 for 2 layer groups");

@@ -57,7 +57,7 @@ TEST_CASE("an epoch goes through its phases, step by step, and back if it ended 
 TEST_CASE("an illegal transition names both ends") {
   TrainingPhase phase;
   CHECK(toy::fault_of<etude::Error>([&] { phase.enter(step_end); }) ==
-        "a training can't go from between to step_end: this is a defect of Etude");
+        "a training can't go from between to step_end: this is a bug in Etude");
 }
 
 TEST_CASE("honouring requests leads out of the phases that wait for it") {

@@ -110,7 +110,7 @@ TEST_CASE("a batch is made of tensors that divide") {
   CHECK(contains(fault_of<etude::DataError>([] {
                    etude::make_batch({boxes(), RowsByIndex{}}, {});
                  }),
-                 "no tensor tells the number of examples"));
+                 "no tensor says how many examples there are"));
 }
 
 TEST_CASE("what takes one row for each example refuses other rows") {

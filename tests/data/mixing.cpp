@@ -117,7 +117,7 @@ TEST_CASE("batches that can't be mixed are refused") {
     });
   };
   CHECK(fault(etude::make_batch(torch::arange(3), torch::arange(3))) ==
-        "only one input of floating numbers can be mixed, not int64 [3]");
+        "only one floating-point input can be mixed, not int64 [3]");
   CHECK(fault(etude::make_batch(torch::rand({3}), {})) == "only one label can be mixed, not no tensors");
   CHECK(contains(fault(etude::make_batch(torch::rand({3, 4}), torch::arange(3))), "CutMix needs images"));
   CHECK(fault(images(4)) == "labels are from 0 to 3: must be from 0 to 2, below num_classes");

@@ -124,7 +124,8 @@ TEST_CASE("examples that differ in other ways are refused by name") {
     return toy::fault_of<DataError>([&] { PaddingCollator()({std::move(a), std::move(b)}); });
   };
   CHECK(fault({torch::ones({1, 2}), {}}, {torch::ones({2, 3}), {}}) ==
-        "input 0 must be the same for all examples of a batch, but for its first dimension, which is padded: "
+        "input 0 must be the same for all examples of a batch, except for its first dimension, which is "
+        "padded: "
         "float32 [1, 2] in the first, float32 [2, 3] in number 2 of the batch");
   CHECK(contains(fault({torch::ones({1}), {}}, {whole({1}), {}}), "float32 [1] in the first, int64 [1]"));
   CHECK(contains(fault({torch::ones({1}), {}}, {torch::ones({}), {}}), "float32 [] in number 2"));

@@ -207,8 +207,8 @@ TEST_CASE("the errors name the file and its fault") {
     CHECK(fault.starts_with((folder / name).string() + ": "));
     return fault.substr((folder / name).string().size() + 2);
   };
-  CHECK(fault_of_file("text.png", "text") == "it is no image: must be a PNG or JPEG file");
-  CHECK(fault_of_file("empty.jpg", "") == "it is no image: must be a PNG or JPEG file");
+  CHECK(fault_of_file("text.png", "text") == "it isn't an image: must be a PNG or JPEG file");
+  CHECK(fault_of_file("empty.jpg", "") == "it isn't an image: must be a PNG or JPEG file");
   const auto png = bytes_of(samples[0].file), jpeg = bytes_of(samples[8].file);
   CHECK(fault_of_file("half.png", png.substr(0, png.size() - 5)) == "its PNG is damaged: it is truncated");
   CHECK(fault_of_file("half.jpg", jpeg.substr(0, jpeg.size() - 5)) ==

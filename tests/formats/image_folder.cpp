@@ -163,7 +163,7 @@ TEST_CASE("an evaluation may have the classes of the training, in their order") 
   CHECK(images.get(0, random).second == 1);
   CHECK(images.classes() == Names{"cat", "dog", "bird"});
   CHECK(fault_of(folder / "", {.classes = {"cat", "bird"}}) ==
-        (folder / "dog").string() + " is no class: must be one of cat, bird");
+        (folder / "dog").string() + " isn't a class: must be one of cat, bird");
 }
 
 TEST_CASE("folders that aren't a dataset are refused with their path") {
@@ -193,7 +193,7 @@ TEST_CASE("a file that can't be decoded fails with its path when it is read") {
   const auto fault = [&](std::size_t i) {
     return toy::fault_of<etude::DataError>([&] { images.get(i, random); });
   };
-  CHECK(fault(1) == (folder / "a/1.jpg").string() + ": it is no image: must be a PNG or JPEG file");
+  CHECK(fault(1) == (folder / "a/1.jpg").string() + ": it isn't an image: must be a PNG or JPEG file");
   CHECK(fault(2) ==
         (folder / "a/2.png").string() + ": it is 30000 x 1 pixels, which is too narrow for 1 x 65535");
   CHECK(fault(3) == "example 3 was requested, but there are 3");

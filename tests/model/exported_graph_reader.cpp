@@ -69,7 +69,7 @@ TEST_CASE("operators that touch files or memory of others are refused") {
         "_c10d_functional.all_reduce.default"}) {
     CAPTURE(name);
     const auto fault = fault_of_call(name, {{"self", x::tensor("a")}});
-    CHECK(contains(fault, "isn't allowed: it believes its arguments"));
+    CHECK(contains(fault, "isn't allowed: it trusts its arguments"));
   }
   CHECK(contains(
       fault_of_call("aten.add.out", {{"self", x::tensor("a")}, {"other", x::tensor("a")}, {"out", x::none}}),
@@ -187,7 +187,7 @@ TEST_CASE("outputs are those of the operator") {
                  "it has 2 outputs, but aten::relu gives 1"));
   CHECK(contains(fault_of_call("aten.relu.default", self, {}), "it has 0 outputs, but aten::relu gives 1"));
   CHECK(contains(fault_of_call("aten.relu.default", self, {x::size("y")}),
-                 "its output is of another kind than its operator's"));
+                 "its output is of a different kind than its operator's"));
   CHECK(contains(fault_of_call("aten.unbind.int", self), "its output isn't a list of tensors"));
   CHECK(contains(fault_of_call("_operator.add", {{"", x::integer(1)}, {"", x::size("n")}}),
                  "its output must be one number"));
@@ -229,11 +229,11 @@ TEST_CASE("graphs in nodes fit their node") {
   CHECK(contains(region({{"", x::flag(true)}, {"", inner({x::tensor("t")})}}),
                  "its graph takes 1 inputs, not 0"));
   CHECK(contains(region({{"", x::flag(true)}, {"", inner({x::size("t")})}, {"", x::tensor("a")}}),
-                 "its graph takes another kind of value than it is given"));
+                 "its graph expects a different kind of value"));
   CHECK(contains(region({{"", x::flag(true)}, {"", inner({})}}, {x::tensor("y"), x::tensor("w")}),
                  "it has 2 outputs, but its graph 1"));
   CHECK(contains(region({{"", x::flag(true)}, {"", inner({}, x::integer(1))}}),
-                 "its output is of another kind than its graph's"));
+                 "its output is of a different kind than its graph's"));
   const auto autocast = [](const x::Named& settings) {
     auto arguments = settings;
     arguments.emplace_back("", inner({}));

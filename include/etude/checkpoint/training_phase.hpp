@@ -18,7 +18,7 @@ ETUDE_ENUM(EpochPhase, between, begun, steps, step_end, epoch_end, over);
 /// and a resumed training enters there.
 struct TrainingPhase {
   ETUDE_STRUCT(TrainingPhase, (TrainingStage, stage, "stage of the training", TrainingStage::starting),
-               (EpochPhase, epoch, "phase of the epoch under way", EpochPhase::between));
+               (EpochPhase, epoch, "phase of the current epoch", EpochPhase::between));
 
   /// Moves to another stage or phase. Throws Error if the current one doesn't allow that.
   void enter(TrainingStage next);

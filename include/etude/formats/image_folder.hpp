@@ -28,7 +28,7 @@ struct ImageFolderOptions {
       (std::int64_t, channels, "3 for RGB, or 1 for grey" | between(1, 3), 3),
       (std::vector<double>, mean,
        "subtracted from the pixels, which are between 0 and 1: one number for each channel; 0 if empty"),
-      (std::vector<double>, std, "then divides them: one number for each channel; 1 if empty"),
+      (std::vector<double>, std, "divides the result: one number for each channel; 1 if empty"),
       (bool, random_resized_crop,
        "cut a random part out of each image, of 8 to 100 % of its area and a ratio of 3/4 to 4/3", false),
       (bool, random_flip, "mirror half of the images at random", false),

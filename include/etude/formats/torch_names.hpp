@@ -51,7 +51,7 @@ inline constexpr std::array torch_rebuilders = std::to_array<TorchRebuilder>({
     {"torch._utils._rebuild_nested_tensor", "nested"},
     {"torch._utils._rebuild_meta_tensor_no_storage", "on the meta device, which holds no values"},
     {"torch._utils._rebuild_device_tensor_from_cpu_tensor", "of a device without storages"},
-    {"torch._utils._rebuild_wrapper_subclass", "of a class of its own"},
+    {"torch._utils._rebuild_wrapper_subclass", "of a custom class"},
 });
 
 // Other globals that `torch.load(weights_only=True)` accepts, since a file may contain such values next to

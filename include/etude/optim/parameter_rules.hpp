@@ -19,7 +19,7 @@ struct ParameterSettings {
                (std::optional<double>, weight_decay,
                 "the weight decay, of biases and norms too" | at_least(0)),
                (std::optional<bool>, frozen,
-                "whether they stay as they are: requires_grad is false, so nothing is computed for them"));
+                "true to freeze them: requires_grad is false, so nothing is computed for them"));
 };
 
 /// Settings for the parameters that a pattern matches. The pattern matches the name of a parameter, or of a
