@@ -82,8 +82,8 @@ class Concatenated final : public DatasetSource {
   /// The examples of a batch that come from one source.
   struct Part {
     std::size_t source = 0;
-    std::vector<std::int64_t> places;   // in the batch
-    std::vector<std::int64_t> indices;  // in the source
+    std::vector<std::int64_t> places;   // positions in the batch
+    std::vector<std::int64_t> indices;  // indices in the source
   };
 
   std::vector<Part> parts_of(std::span<const std::int64_t> indices) const {

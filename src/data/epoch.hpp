@@ -64,9 +64,9 @@ struct Epoch {
   Dataset dataset;
   std::int64_t number = 0;
   std::int64_t position = 0;  // examples of the epoch before the next batch
-  double share = 1;           // of the last batch
+  double share = 1;           // this process's share of the last batch
   bool keeps_states = false;
-  std::shared_ptr<const DatasetState> state;          // of the dataset at `position`
+  std::shared_ptr<const DatasetState> state;          // the dataset's state at `position`
   std::function<bool(BatchRequest&)> next_request;    // false at the end
   BatchRequest current;                               // used without workers
   std::shared_ptr<std::vector<Dataset>> idle_copies;  // from past workers, for reuse

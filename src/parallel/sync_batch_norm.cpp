@@ -164,7 +164,7 @@ struct BatchStatistics {
   torch::Tensor mean;
   torch::Tensor var;        // biased
   torch::Tensor deviation;  // 1 / sqrt(var + eps)
-  torch::Tensor count;      // of values, one float64 element
+  torch::Tensor count;      // number of values, one float64 element
 };
 
 torch::ScalarType statistics_type(const torch::Tensor& input) {

@@ -137,7 +137,7 @@ TEST_CASE("a training that is interrupted during an early stop ends as if it wer
   const toy::Folder other;
   Run unbroken(other, {}, false, 2);
   REQUIRE(unbroken.train());
-  REQUIRE(unbroken.trainer->state().global_step == 3);  // of the 6 of the epoch
+  REQUIRE(unbroken.trainer->state().global_step == 3);  // of 6 in the epoch
   const auto expected = toy::outcome(*unbroken.trainer);
   const std::map<std::string, int> moments = {
       {"StepEnd", 3}, {"Evaluate", 3}, {"Save", 3}, {"EpochEnd", 1}, {"TrainingRunEpochEnd", 1},

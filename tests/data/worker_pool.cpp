@@ -82,7 +82,7 @@ TEST_CASE("an epoch ends although a worker is stuck, and the worker owns everyth
   CHECK(becomes([&] { return of_dataset.expired() && of_collator.expired(); }));
 }
 
-// A stream of the numbers from 0 to 5, which is stuck before 2 until the gate opens. Two threads mustn't use
+// A stream of the numbers from 0 to 5, which is stuck before 2 until the gate opens. Two threads must not use
 // it at once.
 struct StuckStream {
   std::shared_ptr<Shared> shared = std::make_shared<Shared>();

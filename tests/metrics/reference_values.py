@@ -58,7 +58,7 @@ def calibration(case, p, y, **task):
         agreed(f"{case} calibration {norm}", tm.calibration_error(torch.tensor(p), torch.tensor(y), n_bins=10, norm=norm, **task))
 
 
-# Several classes; the last is rare. Labels of -100 are left out before either system sees them.
+# Several classes; the last is rare. Labels of -100 are removed before either library sees them.
 logits = np.round(random.normal(size=(60, 4)) * 2, 2)
 labels = random.choice(4, size=60, p=[0.4, 0.3, 0.25, 0.05])
 logits[np.arange(60), labels] = np.round(logits[np.arange(60), labels] + 1.5, 2)

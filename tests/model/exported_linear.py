@@ -1,4 +1,4 @@
-"""Writes linear_by_torch_X_Y.pt2 with the torch that runs it: exported_linear.py FOLDER. A test beside it reads the file of each torch."""
+"""Writes linear_by_torch_X_Y.pt2 with the torch that runs it: exported_linear.py FOLDER. load_exported.cpp next to it reads the file of each torch version."""
 
 import pathlib
 import sys

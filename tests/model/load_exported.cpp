@@ -135,7 +135,7 @@ TEST_CASE("a tied tensor has the name that the file keeps, and an adapter its fi
   CHECK(contains(fault_of([&] { etude::Model(module).load_state_dict({}); }), "w is missing"));
   etude::Model(module).load_state_dict({{"other", torch::full({1}, 2.f)}});
   module->forward(torch::full({1}, 5.f)).at("y").sum().backward();
-  CHECK(module->named_parameters()["other"].grad().item<float>() == 20);  // of 5 w^2
+  CHECK(module->named_parameters()["other"].grad().item<float>() == 20);  // the derivative of 5 w^2 is 10 w
   CHECK(module->tensor_files() == etude::TensorFiles{{"adapter_model.safetensors", {{"lora", "other"}}}});
 
   CHECK(contains(loaded.fault(with(R"({"tied": {"w": "other"}})", "weight_1")), "'w' isn't tied to 'other'"));

@@ -37,7 +37,7 @@ struct ResumePoint {
   RandomState random, group_random;  ///< at the checkpoint, and when its unfinished accumulation began
   std::string sampler;
   StateDict half_done;
-  CarriedTensors carried, group_carried;  ///< likewise at both times
+  CarriedTensors carried, group_carried;  ///< likewise
   /// The variables of each process, by rank; unset if the checkpoint has none.
   std::optional<std::vector<SavedVariables>> program_state;
 };

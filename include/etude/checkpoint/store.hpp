@@ -115,7 +115,7 @@ class CheckpointStore {
   std::shared_ptr<FileSystem> files_;
   std::string run_;
   std::int64_t serial_ = 0;
-  std::vector<Entry> entries_;  // of this run, oldest first
+  std::vector<Entry> entries_;  // the run's checkpoints, oldest first
   bool has_written_ = false;
   std::unique_ptr<detail::LockFile> lock_;
 };

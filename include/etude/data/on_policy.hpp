@@ -152,7 +152,7 @@ class OnPolicyDataset {
   Collect collect_;
   OnPolicyOptions options_;
   Batch collected_;
-  std::int64_t read_ = 0;         // of the epoch's examples
+  std::int64_t read_ = 0;         // examples of the epoch read so far
   std::int64_t collections_ = 0;  // calls of `collect`
 };
 

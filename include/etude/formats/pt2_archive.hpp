@@ -90,7 +90,7 @@ class Pt2Archive {
   /// The storages read so far, by record name.
   using Storages = std::map<std::string, torch::Tensor>;
 
-  /// Takes storages that were read before from `storages`, and adds the others.
+  /// Reuses storages in `storages` that were read before, and adds new ones.
   NamedTensors tensors(const std::string& kind, const std::string& model, Storages& storages) const;
 
   static std::string config_of(const std::string& kind, const std::string& model) {

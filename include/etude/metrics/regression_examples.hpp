@@ -11,8 +11,8 @@ namespace etude::inline v0::metrics {
 
 /// The options of regression metrics.
 struct RegressionOptions {
-  /// Elements with this label are ignored. Set it to -100 if the evaluation pads sequences, which it does
-  /// with that value.
+  /// Elements with this label are ignored; none if unset. Set it to -100 for sequences of different lengths,
+  /// which an evaluation pads with that value.
   std::optional<std::int64_t> ignore_index = {};
   std::string name = {};  ///< Replaces the metric's name.
 };

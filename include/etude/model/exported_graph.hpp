@@ -38,7 +38,7 @@ class ExportedGraph {
     enum class Conversion { none, to_real, to_tensor };
 
     Form form = Form::constant;
-    c10::IValue constant = {};                           ///< for `integers`, with zeros in place of the uses
+    c10::IValue constant = {};                           ///< if `integers`, it has zeros in place of the uses
     std::optional<c10::IValue> in_evaluation_mode = {};  ///< in place of `constant`
     std::vector<Use> uses = {};                          ///< one for a value, or one per element of a list
     Conversion conversion = Conversion::none;

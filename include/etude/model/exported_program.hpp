@@ -20,8 +20,8 @@ namespace etude::inline v0::detail {
 /// One size of an input, as the file states it.
 struct ExportedSize {
   std::int64_t fixed = -1;  ///< the size; negative if it may vary
-  std::string symbol = {};  ///< sizes with the same symbol are equal; empty for one that depends on others
-  std::optional<SizeExpression> formula = {};  ///< of symbols, for a size that depends on others
+  std::string symbol = {};  ///< sizes with the same symbol are equal; empty if there is a formula
+  std::optional<SizeExpression> formula = {};  ///< computes it from symbols, if it depends on other sizes
   std::int64_t least = 0;
   std::optional<std::int64_t> most = {};
 };
@@ -35,7 +35,7 @@ struct ExportedCondition {
 
 struct ExportedInput {
   std::string name;
-  std::size_t index = 0;  ///< in the inputs of the graph
+  std::size_t index = 0;  ///< its index among the graph's inputs
   torch::ScalarType dtype = torch::kFloat;
   std::vector<ExportedSize> sizes = {};
 };
@@ -45,7 +45,7 @@ struct ExportedState {
   enum class Kind { parameter, buffer, constant };
   Kind kind;
   std::string name;
-  std::size_t index = 0;  ///< in the inputs of the graph
+  std::size_t index = 0;  ///< its index among the graph's inputs
   bool requires_grad = false;
   bool is_persistent = true;  ///< part of the state dict
   bool normalizes = false;    ///< true if a normalization operator uses it as its weight or bias

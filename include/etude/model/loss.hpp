@@ -154,9 +154,9 @@ torch::Tensor scalar_loss(const torch::Tensor& loss);
 /// - a `shared_ptr` or ModuleHolder of a loss module, torch's or a user's, whose `forward` takes `(output,
 ///   target)`, or one tensor for each of the model's outputs and labels;
 /// - any callable `(output, target) -> Tensor`, where each is a torch::Tensor or, for several, a `const
-/// Tensors&`;
+///   Tensors&`;
 /// - the same with a third parameter, the number of items (a double, an integer, or an optional of these): a
-/// loss that divides its sum by that number, so that accumulated batches are weighted by their items.
+///   loss that divides its sum by that number, so that accumulated batches are weighted by their items.
 class Loss {
  public:
   Loss() = default;

@@ -40,8 +40,8 @@ struct PartOfModel {
   Model model;
   Role role = Role::trained;
   bool is_saved = true;
-  std::string source = {};            ///< of a target
-  TargetOptions target_options = {};  ///< of a target
+  std::string source = {};            ///< for a target: the name of the module that it follows
+  TargetOptions target_options = {};  ///< for a target
 };
 
 /// A module that isn't trained, such as a teacher: its parameters get no gradients, it stays in evaluation

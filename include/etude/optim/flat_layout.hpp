@@ -43,7 +43,7 @@ struct FlatShard {
   /// The size of a block, which is rounded up to a multiple of 64 * count. With `gradients`, small buffers
   /// get smaller blocks.
   std::int64_t block_bytes = std::int64_t{25} << 20;
-  bool gradients = false;  ///< true if only this share of the gradients is kept, too
+  bool gradients = false;  ///< true if the other shares of the gradients aren't kept either
   /// The unit of each parameter, by name, of whose values only this share is kept between uses.
   std::unordered_map<std::string, std::size_t> unit_of = {};
   /// Completes a block in place: takes each share from its owner. All owners call it in the same order.

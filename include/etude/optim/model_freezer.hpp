@@ -25,8 +25,8 @@ struct UnfrozenGroup {
 /// Freezes and unfreezes a model's layer groups (its direct children, or modules given by name). Frozen
 /// parameters get no gradient. Optimizers don't change them, not even by weight decay, and pick them up when
 /// they are unfrozen, even during a training. The methods match pytorch-accelerated's class of the same name,
-/// except that its flags for the modules' mode are swapped. Parameters held directly by the model belong to
-/// no group and stay unchanged; a parameter shared by two groups is frozen in both.
+/// in which the flags for the modules' mode are swapped. Parameters held directly by the model belong to no
+/// group and stay unchanged; a parameter shared by two groups is frozen in both.
 class ModelFreezer {
  public:
   struct Options {
