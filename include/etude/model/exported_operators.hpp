@@ -36,7 +36,7 @@ inline constexpr std::array<std::string_view, 10> unchecked_operators{
     "from_file",      "::set_",   "resize",    "_backward",      "_tensor_unsafe",
     "_reshape_alias", "_nested_", "quantized", "_cummax_helper", "_cummin_helper"};
 
-/// True if an exported graph may not call the operator of this name, such as "aten::from_file".
+/// True if an exported graph must not call the operator of this name, such as "aten::from_file".
 bool is_refused(std::string_view name);
 
 }  // namespace etude::inline v0::detail
