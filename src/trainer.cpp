@@ -13,7 +13,7 @@ namespace etude::inline v0 {
 
 namespace {
 
-/// A trainer of any type, for what takes one as a template argument.
+/// A trainer of any type, for functions that take the trainer's type as a template argument.
 struct TrialTrainer {
   EventSource& events;
 

@@ -30,7 +30,7 @@ class AnyTrainer {
   Metrics evaluate(const EvaluateOptions& options = {});
 
   /// The loss of a batch as the trainer computes it, and the model's outputs, with gradients unless the
-  /// caller has disabled them. If labels count as items, counts those of this batch.
+  /// caller has disabled them. A loss that is divided by the number of labels uses this batch's number.
   LossOutput compute_loss(const Batch& batch);
 
   /// Writes the weights, and the processing class if any, to a folder.
@@ -53,7 +53,7 @@ class AnyTrainer {
   /// The events that callbacks handle, in order, and the callbacks of each.
   std::vector<EventHandlers> event_handlers() const;
 
-  /// The wall time of the training under way by phase, so far; afterwards that of the last one.
+  /// The wall time by phase of the training under way, or of the last one.
   TimeByPhase time_by_phase() const;
 
   /// The options that the trainer was built from.
@@ -62,8 +62,8 @@ class AnyTrainer {
   /// The run configuration; empty before the first training.
   const TrainerRunConfig& run_config() const;
 
-  /// The processes of the training, which must all send the same messages in the same order. After an
-  /// exception this one is alone.
+  /// Connects the processes of the training, which must all send the same messages in the same order. After
+  /// an exception it sends nothing: this process is alone.
   Communicator& communicator();
 
  private:

@@ -236,7 +236,8 @@ consteval auto only_parameter() {
 template <class Callback>
 using only_parameter_t = typename decltype(only_parameter<Callback>())::type;
 
-/// The events that a callback declares with `using handles = events<...>`, or else that of its only `on`.
+/// The events that a callback declares with `using handles = events<...>`, or else the event of its only
+/// `on`.
 template <class Callback>
 struct declared_events {
   using type = events<>;
@@ -266,7 +267,7 @@ struct is_reference_wrapper<std::reference_wrapper<T>> : std::true_type {};
 template <class Callback>
 concept allows_duplicates = requires { requires Callback::allows_duplicates; };
 
-/// Runs after all others, those added at run time too.
+/// Runs after all others, including those added at run time.
 template <class Callback>
 concept runs_last = requires { requires Callback::runs_last; };
 

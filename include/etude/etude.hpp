@@ -1,7 +1,7 @@
 #pragma once
 
-/// Includes LibTorch and etude::etude, and of the other libraries those that the program links, except the
-/// integrations, the study and exported models, which have their own headers.
+/// Includes LibTorch, etude::etude, and each of Etude's other libraries that the program links. The
+/// integrations, the study and exported models have separate headers.
 
 #include <fmt/format.h>
 #include <torch/torch.h>

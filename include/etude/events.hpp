@@ -44,8 +44,8 @@ struct Context {
   Model& model;
   Optimizer* optimizer;                     ///< Null until `TrainBegin`.
   LRScheduler* lr_scheduler;                ///< Null until `TrainBegin`.
-  const OptimizerList& optimizers;          ///< All of the training's; `optimizer` is one of them.
-  const DataLoader* train_dataloader;       ///< Null until `TrainBegin`, and in a training by `step()`.
+  const OptimizerList& optimizers;          ///< All optimizers of the training, `optimizer` included.
+  const DataLoader* train_dataloader;       ///< Null until `TrainBegin`, and when training by `step()`.
   const DataLoader* eval_dataloader;        ///< The loader in use; null outside evaluation and prediction.
   const ProcessingClass* processing_class;  ///< Null if the trainer has none.
   PendingLogs& pending_logs;
@@ -56,9 +56,9 @@ struct Context {
   void log(std::string_view name, double value) const { pending_logs.add(name, value); }
   void log(std::string_view name, const at::Tensor& value) const { pending_logs.add(name, value); }
 
-  /// Logs a text, a picture or a sound at once, by `LogSamples`, for trackers and other callbacks. The
-  /// allowed tensors and the errors are those of metrics/sample.hpp. Names are those of metrics: "eval_cat"
-  /// is an evaluation's.
+  /// Logs a text, an image or an audio clip immediately by raising `LogSamples`, for trackers and other
+  /// callbacks. See metrics/sample.hpp for the allowed tensors and the errors. Names follow those of metrics:
+  /// "eval_cat" belongs to an evaluation.
   void log_text(std::string_view name, std::string_view text) const;
   void log_image(std::string_view name, const at::Tensor& image, std::string_view caption = "") const;
   void log_audio(std::string_view name, const at::Tensor& audio, std::int64_t sample_rate,
@@ -93,12 +93,12 @@ struct TrainBegin : Context {
   const bool is_resumed = false;  ///< The training resumes from a checkpoint.
 };
 
-/// A phase of a training that has several begins: its optimizer, schedule and loader exist. The first one
-/// begins after `TrainBegin`.
+/// A phase begins, in a training with the option `phases`: its optimizer, schedule and loader exist. The
+/// first phase begins after `TrainBegin`.
 struct PhaseBegin : Context {
   const std::string_view name;    ///< its name in the option `phases`
   const std::int64_t index = 0;   ///< its place there, from 0
-  const bool is_resumed = false;  ///< The training resumes in it, or at its beginning.
+  const bool is_resumed = false;  ///< The training resumes in this phase, or at its beginning.
 };
 
 /// An epoch begins. `state.epoch` is the fraction already done.
@@ -121,15 +121,16 @@ struct BatchFetched : Context {
 /// An update step begins, before the first micro-batch of the group.
 struct StepBegin : Context {};
 
-/// A micro-batch is about to enter the model. Where a program's own loop calls `backward(loss)`, it comes
-/// after the forward pass, and this and the next two have a batch with a size but no tensors, and no output.
+/// A micro-batch is about to enter the model. If the program's own loop calls `backward(loss)`, this event
+/// comes after the forward pass, and `ForwardBegin`, `BackwardBegin` and `BackwardEnd` have a batch with a
+/// size but no tensors, and no output.
 struct ForwardBegin : Context {
   Batch batch;
 };
 
 /// The forward pass and the loss of a micro-batch are done; its backward pass is next. `loss` is already
-/// scaled so that the gradients of the group add up. The trainer's `training_step` raises it; your own,
-/// such as one that makes its steps by hand, must raise it itself where callbacks need it.
+/// scaled so that the gradients of the group add up. The trainer's `training_step` raises this event; if you
+/// override `training_step`, for example to step the optimizers by hand, raise it there if callbacks need it.
 struct BackwardBegin : Context {
   const Batch& batch;
   Tensors output;
@@ -141,12 +142,12 @@ struct BackwardEnd : Context {
   const Batch& batch;
   const at::Tensor& loss;
   /// The factor applied to the mean loss of the batch so that the losses of a group add up: 0 if the batch
-  /// has no labels that count. Unset if they already do, being sums over items divided by the group's items,
-  /// or if the labels must be counted on a device.
+  /// has no labels that count. Unset if they already add up, because each is a sum over items divided by the
+  /// group's items, or if the labels must be counted on a device.
   const std::optional<double> share = {};
 };
 
-/// A micro-batch is done that isn't the last of its group.
+/// A micro-batch other than the last of its group is done.
 struct SubstepEnd : Context {};
 
 /// Memory ran out (`auto_microbatching`): the group's gradients are computed again from scratch, in smaller
@@ -189,9 +190,9 @@ struct LogSamples : Context {
   const std::vector<Sample>& samples;
 };
 
-/// A checkpoint of this moment is about to be written, perhaps in the background. Each entry that a handler
-/// adds to `tensors`, keyed by file name, becomes a safetensors file in the checkpoint, and can be read again
-/// at `CheckpointLoaded`.
+/// A checkpoint of the current state is about to be written, perhaps in the background. Each entry that a
+/// handler adds to `tensors`, keyed by file name, becomes a safetensors file in the checkpoint, and can be
+/// read again at `CheckpointLoaded`.
 struct SaveBegin : Context {
   std::map<std::string, std::vector<std::pair<std::string, at::Tensor>>> tensors = {};
 };
@@ -237,8 +238,8 @@ struct PredictionStep : Context {
   const at::Tensor& loss;  ///< Undefined if the loss needs labels and there are none.
 };
 
-/// The metrics of one dataset, before their `Log`: what a handler adds is logged, and may decide which model
-/// is best. With several processes, the first one's count. `state.best_metric` isn't updated yet.
+/// The metrics of one dataset, before their `Log`: metrics that a handler adds are logged, and may decide
+/// which model is best. With several processes, those of rank 0 count. `state.best_metric` isn't updated yet.
 struct Evaluate : Context {
   Metrics metrics;
   /// The training evaluates during an epoch (its last step included), because of `eval_steps` or because a
@@ -272,7 +273,7 @@ struct PredictEnd : Context {};
 
 /// The training part of an epoch ended; its evaluation comes next.
 struct EpochEnd : Context {
-  /// Whether the epoch was completed, or ended by `should_epoch_stop`. Otherwise the training ends in the
+  /// True if the epoch was completed, or ended by `should_epoch_stop`. Otherwise the training ends in the
   /// middle of it; a resumed training continues the epoch, which then ends again.
   const bool is_done = false;
 };
@@ -282,9 +283,9 @@ struct TrainingRunEpochEnd : Context {
   const bool is_done = false;  ///< See `EpochEnd`.
 };
 
-/// A phase of a training that has several ended.
+/// A phase ended, in a training with the option `phases`.
 struct PhaseEnd : Context {
-  /// Whether its steps are done. Otherwise the training ends in the middle of it; a resumed training
+  /// True if its steps are done. Otherwise the training ends in the middle of it; a resumed training
   /// continues the phase, which then ends again.
   const bool is_done = false;
 };
@@ -296,8 +297,7 @@ struct Stop : Context {
 };
 
 /// An exception was thrown. Every callback receives this event, even if another throws meanwhile, before the
-/// end events of everything that is open. Afterwards the exception propagates unchanged out of the trainer's
-/// method.
+/// end events of all open scopes. Afterwards the exception propagates unchanged out of the trainer's method.
 struct TrainError : Context {
   const std::exception_ptr& error;
   const std::string_view what;

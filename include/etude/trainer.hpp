@@ -59,9 +59,9 @@ template <class... List>
 using TrainerComposition = Composition<detail::TrainerDefaults, List...>;
 
 /// The base of custom trainers: derive as `struct MyTrainer : etude::TrainerBase<MyTrainer, Callbacks...>`,
-/// with `using TrainerBase::TrainerBase;`, and redefine any method under "Overridable". They are called
-/// statically, and may call the base's. If the derived class has `on(const Event&)`, it receives that event
-/// before its callbacks. Classes derived further can't override anything, so make it final.
+/// with `using TrainerBase::TrainerBase;`, and redefine any method under "Overridable". Overrides are called
+/// statically, and may call the base's methods. If the derived class has `on(const Event&)`, it receives that
+/// event before its callbacks. Classes derived further can't override anything, so make it final.
 /// `Trainer<Callbacks...>` overrides nothing.
 template <class Derived, class... List>
 class TrainerBase {
@@ -92,7 +92,8 @@ class TrainerBase {
                           return Processes::join(args);
                         }});
   }
-  /// Chosen for braces that no TrainerOptions can be made of: a misspelt option, or a value of a wrong type.
+  /// Chosen if the braces can't initialize TrainerOptions: an option is misspelt, or a value has the wrong
+  /// type.
   template <class Mistake =
                 mistake::braces_are_no_TrainerOptions_so_write_etude_TrainerOptions_before_them_to_see_why>
   explicit TrainerBase(...) = delete;
@@ -103,33 +104,33 @@ class TrainerBase {
   /// weights and optimizer (with `model_init`, it starts from scratch).
   TrainOutput train(const TrainOptions& options = {}) { return detail::train(events_, host_loop_, options); }
 
-  /// Begins a training in a loop of the program's own: `step` gives it batches, `finish` ends it. Its events,
-  /// checkpoints and logs are those of `train()`, with one epoch that lasts until `finish` or until
+  /// Begins a training that the program's own loop drives: `step` gives it batches, `finish` ends it. Its
+  /// events, checkpoints and logs are those of `train()`, with one epoch that lasts until `finish` or until
   /// `should_epoch_stop` is set. `train_dataset` isn't used. `max_steps` may be left out if the schedule has
-  /// no end (`constant`) and no interval is a fraction of it; otherwise throws `ArgumentError`. A training
-  /// that is resumed has the weights, optimizer, schedule, generators, callbacks and step of the checkpoint;
-  /// which batches come next is the program's concern. Several processes must all make the same calls.
+  /// no end (`constant`) and no interval is a fraction of it; otherwise throws `ArgumentError`. A resumed
+  /// training has the weights, optimizer, schedule, generators, callbacks and step of the checkpoint; which
+  /// batches come next is the program's concern. With several processes, all must make the same calls.
   void begin(const TrainOptions& options = {}) { host_loop_.begin(options); }
 
-  /// Gives a micro-batch, on any device, to a training by steps, which the first one begins. Every
-  /// `gradient_accumulation_steps` calls make an update, in the last of them, because a loss may be divided
-  /// by the number of labels of all. Throws `DataError` for tensors that are no batch, which are left out,
-  /// and `Error` if an earlier call has returned `should_stop`. Any other exception ends the training as it
-  /// does in `train()`.
+  /// Trains on a micro-batch, on any device; the first call begins the training. Every
+  /// `gradient_accumulation_steps` calls make one update, all of it in the last call, because a loss may be
+  /// divided by the number of labels in the whole group. Throws `DataError` for tensors that aren't a valid
+  /// batch, which it ignores, and `Error` if an earlier call has returned `should_stop`. Any other exception
+  /// ends the training as it does in `train()`.
   StepOutput step(Batch batch) { return host_loop_.step(std::move(batch)); }
   StepOutput step(Tensors inputs, Tensors labels) {
     return step(Batch{std::move(inputs), std::move(labels)});
   }
 
-  /// Ends a micro-batch of a training whose losses the program computes itself, after `begin`. Every
-  /// `gradient_accumulation_steps` calls make an update with the gradients of `backward`, in the last of
-  /// them: the steps of all optimizers that have gradients, apart from those that `update(optimizer)` has
-  /// made. Then come logs, evaluations and checkpoints that are due. Throws `Error` without a loss, in a
-  /// training by `step(batch)`, and if an earlier call has returned `should_stop`. Any other exception ends
-  /// the training as it does in `train()`.
+  /// Ends a micro-batch of a training, after `begin`, whose losses the program computes itself. The last of
+  /// every `gradient_accumulation_steps` calls makes the update with the gradients of `backward`: it steps
+  /// each optimizer that has gradients and that `update(optimizer)` hasn't stepped already. Logs, evaluations
+  /// and checkpoints that are due follow. Throws `Error` if there is no loss, in a training by `step(batch)`,
+  /// and if an earlier call has returned `should_stop`. Any other exception ends the training as it does in
+  /// `train()`.
   StepOutput update() { return host_loop_.update(); }
-  /// Makes the step of one optimizer before that, and clears the gradients of its parameters. In a group of
-  /// several micro-batches, only the last one's call does so.
+  /// Steps one optimizer before `update()`, and clears the gradients of its parameters. In a group of several
+  /// micro-batches, only the call for the last one does so.
   void update(std::string_view optimizer) { host_loop_.update(optimizer); }
   /// `backward` and `update` in one call.
   StepOutput update(const torch::Tensor& loss) {
@@ -141,24 +142,23 @@ class TrainerBase {
     update(optimizer);
   }
 
-  /// While the result lives, this thread computes in the precision of the arguments (`bf16`, `fp16`), as the
-  /// trainer's own forward passes do: for the forward passes of a program that computes its losses itself.
-  /// End it before `update()`.
+  /// While the result lives, this thread computes in the precision of the arguments (`bf16`, `fp16`), as in
+  /// the trainer's own forward passes. Use it for forward passes whose loss the program computes, and destroy
+  /// it before `update()`.
   [[nodiscard]] AutocastGuard autocast() const {
     return AutocastGuard(core().device.type(), autocast_dtype(core().args));
   }
 
-  /// Ends a training by steps: an update with the micro-batches that are left, if there are any, the last
-  /// evaluation and checkpoint, and `TrainEnd`. The destructor of a trainer ends a training that isn't
-  /// finished without an evaluation, a checkpoint or an exception; of a class that derives from TrainerBase,
-  /// only the callbacks hear of that.
+  /// Ends a training by steps: makes an update with the remaining micro-batches, if any, then the last
+  /// evaluation and checkpoint, and raises `TrainEnd`. If `finish` wasn't called, the trainer's destructor
+  /// ends the training without an evaluation, a checkpoint or an exception; the handlers of a class derived
+  /// from TrainerBase aren't called then, only its callbacks.
   TrainOutput finish() { return host_loop_.finish(); }
 
-  /// These may be called from any thread. A training that is paused waits before its next step; one that is
-  /// cancelled stops after the step under way, as if a callback had requested it, with the last evaluation
-  /// and checkpoint. An evaluation under way is finished first. `cancel` returns false if no training is
-  /// under way. One process that is paused makes the others wait, at most `ddp_timeout`; one that is
-  /// cancelled stops all.
+  /// These methods may be called from any thread. A paused training waits before its next step. A cancelled
+  /// one stops after the current step, as if a callback had requested it, with the last evaluation and
+  /// checkpoint; an evaluation under way is finished first. `cancel` returns false if no training is under
+  /// way. If one process is paused, the others wait for at most `ddp_timeout`; if one is cancelled, all stop.
   void pause() { core().remote.pause(); }
   void resume() { core().remote.resume(); }
   bool is_paused() const { return core().remote.is_paused(); }
@@ -254,7 +254,7 @@ class TrainerBase {
   TrainerControl& control() { return core().control; }
   Model& model() { return core().model; }
   Optimizer* optimizer() { return core().optimizers.current(); }
-  /// One of several optimizers. Throws ArgumentError that lists their names for an unknown one, and before
+  /// One of several optimizers. Throws ArgumentError for an unknown name, listing the valid ones, and before
   /// the first training.
   OptimizerHandle optimizer(std::string_view name) { return {core(), core().optimizers.find(name)}; }
   LRScheduler* lr_scheduler() { return core().optimizers.current_scheduler(); }
@@ -264,18 +264,19 @@ class TrainerBase {
   /// Calls backward on a loss, one element, instead of `loss.backward()`: scales it for fp16, and divides it
   /// by the number of micro-batches and processes where nothing else does.
   ///
-  /// In a `training_step` of your own, it is the loss of the step; if the step is made by hand, multiplies it
-  /// by the micro-batch's share of its group. In a program's own loop, after `begin`, it takes the place of
-  /// `step(batch)`: gradients and losses add up until `update`. Throws `DataError` for a loss that can't be
-  /// differentiated, and `ArgumentError` for options and callbacks that need the batches; the training goes
-  /// on then. Any other exception ends it as it does in `train()`.
+  /// In an overridden `training_step`, `loss` is the loss of the step; if that method steps the optimizers by
+  /// hand, `backward` also multiplies the loss by the micro-batch's share of its group. In a program's own
+  /// loop, after `begin`, it replaces `step(batch)`: gradients and losses add up until `update`. Throws
+  /// `DataError` for a loss that can't be differentiated, and `ArgumentError` for options and callbacks that
+  /// need the batches; the training continues after either. Any other exception ends it as it does in
+  /// `train()`.
   void backward(const torch::Tensor& loss) { backward(LossOutput{.loss = loss}); }
-  /// The same, and adds the `logs` of a loss, its parts, to the next log.
+  /// The same, and adds `computed.logs`, the parts of the loss, to the next log.
   void backward(const LossOutput& computed) {
     host_loop_.takes_losses() ? host_loop_.backward(computed) : core().backward(computed.loss);
   }
-  /// The same in a program's own loop, with gradients for the parameters of one optimizer only. If there are
-  /// several, the loss is logged by its name: "critic_loss".
+  /// The same in a program's own loop, but computes gradients only for one optimizer's parameters. With
+  /// several optimizers, the loss is logged under the optimizer's name: "critic_loss".
   void backward(const torch::Tensor& loss, std::string_view optimizer) {
     backward(LossOutput{.loss = loss}, optimizer);
   }
@@ -289,7 +290,7 @@ class TrainerBase {
   /// Waits until the checkpoint started by `save_checkpoint` is on disk; rethrows the exception if writing it
   /// failed.
   void wait_for_checkpoint() { core().checkpoint_writer.wait(); }
-  /// Logs samples at once, by `LogSamples`: see `Context::log_text`.
+  /// Logs samples immediately by raising `LogSamples`: see `Context::log_text`.
   void log_text(std::string_view name, std::string_view text) { log_samples({text_sample(name, text)}); }
   void log_image(std::string_view name, const torch::Tensor& image, std::string_view caption = "") {
     log_samples({image_sample(name, image, caption)});
@@ -357,8 +358,9 @@ class TrainerBase {
   /// raises `Log`.
   void log(Metrics& logs) { detail::log(events_, logs); }
 
-  /// Logs a value; a tensor is one element. In `compute_loss` it is a part of the loss, averaged as the loss
-  /// is, and in an evaluation a metric under its prefix; elsewhere the next log has the mean of such values.
+  /// Logs a value; a tensor must have one element. In `compute_loss`, the value is a part of the loss and is
+  /// averaged like the loss. In an evaluation, it is a metric and gets the evaluation's prefix. Elsewhere,
+  /// the next log has the mean of the values.
   void log(std::string_view name, double value) { core().log(name, value); }
   void log(std::string_view name, const torch::Tensor& value) { core().log(name, value); }
 
@@ -441,7 +443,7 @@ class TrainerBase {
       return nullptr;
   }
 
-  /// The handlers of all events, if there are others than the loop's.
+  /// The handlers of all events; null if the trainer has no events besides the loop's.
   static consteval auto handlers_of_own_events() -> std::vector<EventHandlers> (*)(TrainerRef) {
     using Known = typename Composed::known_events;
     if constexpr (std::same_as<Known, Vocabulary>)
@@ -452,7 +454,7 @@ class TrainerBase {
       };
   }
 
-  /// With the methods of `Whose`: of the derived class, and in the destructor of this one.
+  /// Has the methods of `Whose`: the derived class or, in the destructor, this one.
   template <class Whose>
   static constexpr TrainerTable table{detail::EventTables::make<TrainerBase>(Vocabulary{}),
                                       detail::methods_of<TrainerBase, Whose>(), short_type_name<Derived>(),

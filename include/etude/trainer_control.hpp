@@ -12,8 +12,8 @@ namespace etude::inline v0 {
 /// honours it.
 ///
 /// - `should_log`, `should_evaluate` and `should_save`, in this order: after the next `StepEnd`, the next
-///   `EpochEnd` or at the end of the training, before `TrainEnd`, whichever comes first. There is no log
-///   without a step since the last one.
+/// `EpochEnd` or at the end of the training, before `TrainEnd`, whichever comes first. Nothing is logged
+/// unless a step was made since the last log.
 /// - `should_training_stop` and `should_epoch_stop`: before the next step begins. Between two micro-batches
 ///   they end the step, whose gradients are discarded, unless each optimizer has its own loss or the
 ///   `training_step` makes the steps. A step that has all its gradients is finished.

@@ -178,18 +178,18 @@ class LRSchedulerOption {
 
 /// The result of one batch of an evaluation.
 struct PredictionStepOutput {
-  torch::Tensor loss;  ///< One element; undefined without labels that it needs.
+  torch::Tensor loss;  ///< One element; undefined if it needs labels and there are none.
   Tensors logits;      ///< The outputs.
   Tensors labels;
   Tensors logs = {};  ///< parts of the loss by name, one element each
-  /// As in LossOutput: whether the loss is divided by the number of labels of its batch.
+  /// As in LossOutput: true if the loss is divided by the number of labels of its batch.
   bool counts_items = false;
 };
 
-/// One of several optimizers. Whatever isn't set is as in the trainer's arguments.
+/// One of several optimizers. Fields that aren't set take the trainer's arguments.
 struct OptimizerOptions {
   /// Patterns of the modules and parameters that it updates, as in `parameter_groups`. By default, the module
-  /// that has the optimizer's own name.
+  /// that has the optimizer's name.
   std::vector<std::string> parameters = {};
   std::optional<double> learning_rate = {};
   std::optional<double> weight_decay = {};
@@ -200,19 +200,19 @@ struct OptimizerOptions {
   std::optional<double> warmup_steps = {};
   std::optional<double> max_grad_norm = {};
   std::optional<double> max_grad_value = {};
-  /// The loss whose gradients it gets, instead of the trainer's. If one optimizer has a loss, all must: then
-  /// each step is, for one after another, the loss of its batches, a backward pass to its own parameters, and
-  /// its update.
+  /// The loss that this optimizer minimizes, instead of the trainer's. If one optimizer has a loss, all must
+  /// have one. Each step then takes the optimizers in turn: it computes the optimizer's loss on the batches,
+  /// runs the backward pass to the optimizer's parameters, and updates them.
   ComputeLossOption compute_loss = {};
-  /// It makes an update in the first of every so many steps.
+  /// The optimizer makes an update only in the first of every `every` steps.
   std::int64_t every = 1;
-  /// One of torch's, used as it is, over the parameters that it holds.
+  /// A torch optimizer, used as it is, for the parameters that it holds.
   SharedOption<torch::optim::Optimizer> optimizer = nullptr;
-  /// As the trainer's option `lr_scheduler`.
+  /// Like the trainer's option `lr_scheduler`.
   LRSchedulerOption lr_scheduler = {};
 };
 
-/// One of the phases of a training: what it changes. Whatever isn't set is as in the trainer's arguments and
+/// The settings that one phase of a training changes. Fields that aren't set take the trainer's arguments and
 /// options.
 struct PhaseOptions {
   double num_train_epochs = 0;  ///< its length
@@ -224,19 +224,20 @@ struct PhaseOptions {
   std::optional<std::string> optim_args = {};
   std::optional<SchedulerType> lr_scheduler_type = {};
   std::optional<nlohmann::json> lr_scheduler_kwargs = {};
-  std::optional<double> warmup_steps = {};  ///< of the phase; a fraction is one of its steps
+  std::optional<double> warmup_steps = {};  ///< of the phase; a fraction is of the phase's steps
   std::optional<double> max_grad_norm = {};
   std::optional<double> max_grad_value = {};
   ComputeLossOption compute_loss = {};
   Dataset train_dataset = {};
   SharedOption<torch::optim::Optimizer> optimizer = nullptr;
-  /// Rules that come after the trainer's. A `frozen` ends with the phase: `{{"*", {.frozen = true}}, {"head",
-  /// {.frozen = false}}}` trains the head alone.
+  /// Rules that are applied after the trainer's. `frozen` lasts only for the phase: `{{"*", {.frozen =
+  /// true}}, {"head", {.frozen = false}}}` trains only the head.
   ParameterRules parameter_groups = {};
   LRSchedulerOption lr_scheduler = {};
 };
 
-/// Everything a trainer is made of. Only `model` (or `model_init`) is required; the rest has defaults.
+/// Everything that a trainer is built from. Only `model` (or `model_init`) is required; the rest has
+/// defaults.
 struct TrainerOptions {
   /// A `shared_ptr` or `ModuleHolder` of any torch module with a `forward`, or a `torch::jit::Module`. With
   /// `compute_loss` it needs no `forward`, unless it predicts.
@@ -259,8 +260,9 @@ struct TrainerOptions {
   /// Used instead of the optimizer that `args.optim` names. Must hold parameters of the model. A shared_ptr,
   /// or a unique_ptr or an object that the trainer takes over: `.optimizer = std::move(optimizer)`.
   SharedOption<torch::optim::Optimizer> optimizer = nullptr;
-  /// Settings of the parameters that patterns name: `{{"encoder", {.lr = 1e-5}}, {"*.bias", {.weight_decay =
-  /// 0}}}`. Those in `args.parameter_groups` come after them. A schedule is a factor of each group's rate.
+  /// Settings for the parameters that match a pattern: `{{"encoder", {.lr = 1e-5}}, {"*.bias", {.weight_decay
+  /// = 0}}}`. The rules in `args.parameter_groups` are applied after these. A schedule multiplies each
+  /// group's rate.
   ParameterRules parameter_groups = {};
   /// Replaces the schedule that `args.lr_scheduler_type` names: a function of the step (0 at first) that
   /// returns a factor for the initial learning rates; a function of `const TrainerRunConfig&` that returns
@@ -291,13 +293,14 @@ struct TrainerOptions {
 
   FileSystem& files() const { return file_system ? *file_system : default_file_system(); }
 
-  /// Writes the files that lie beside the weights of `of_model` to a folder: its own, such as the config.json
-  /// of an exported model, and those of `processing_class`. `state` is what is saved as the weights.
+  /// Writes the files that go next to the weights of `of_model` to a folder: the model's, such as the
+  /// config.json of an exported model, and those of `processing_class`. `state` holds the weights that are
+  /// saved.
   void save_companions(const Model& of_model, const std::vector<NamedTensor>& state,
                        const std::filesystem::path& folder) const;
 };
 
-/// A trial of a hyperparameter search, for the training that carries it out.
+/// A trial of a hyperparameter search, for the training that runs it.
 struct HyperparameterTrial {
   std::string name;       ///< `state.trial_name`
   nlohmann::json params;  ///< `state.trial_params`: its hyperparameters, by name
@@ -333,12 +336,12 @@ struct TrainOptions {
     [[noreturn]] static const char* throw_null();
   };
   Resume resume_from_checkpoint = {};
-  /// Makes this training a trial of `hyperparameter_search`, or of a search of your own.
+  /// Makes this training a trial of `hyperparameter_search`, or of your own search.
   std::optional<HyperparameterTrial> trial = {};
 };
 
 /// For `resume_from_checkpoint`: resumes from the newest checkpoint if one exists, so that the same command
-/// starts and continues a training.
+/// starts and resumes a training.
 inline constexpr TrainOptions::Resume::IfAny if_any;
 
 /// The result of `train()`.
@@ -353,13 +356,13 @@ struct TrainOutput {
 
 /// The result of `step()`.
 struct StepOutput {
-  /// The mean loss of the update that this call has made, one element on the device, without waiting for it;
-  /// of several processes, this one's share of it. Undefined if the call has made no update.
+  /// The mean loss of the update that this call made, one element on the device, which the call doesn't wait
+  /// for. With several processes, this process's share of it. Undefined if the call made no update.
   torch::Tensor loss = {};
   std::int64_t global_step = 0;
-  /// Whether the training has come to its end: what is left is `finish()`.
+  /// True if the training has reached its end: only `finish()` is left to call.
   bool should_stop = false;
-  /// Why, unless `max_steps` are done.
+  /// The reason; empty if `max_steps` are done.
   std::string stop_reason = {};
 };
 

@@ -278,15 +278,16 @@ struct TrainingArguments {
   std::int64_t local_process_index() const { return launch.local_rank; }
   std::int64_t world_size() const { return launch.world_size; }
 
-  /// Whether `log_level`, or that of the other processes, shows messages of this level.
+  /// Whether this process's level (`log_level` in rank 0, `log_level_replica` in the others) shows messages
+  /// of this level.
   bool shows(LogLevel level) const;
 
   friend bool operator==(const TrainingArguments&, const TrainingArguments&) = default;
 };
 
-/// Arguments that match a hand-written loop: torch::optim::AdamW to the bit, a constant learning rate, no
-/// clipping of gradients, no weight decay, the examples in their order, and no checkpoints. The defaults are
-/// those of Hugging Face.
+/// Arguments that match a hand-written loop: updates bit-identical to torch::optim::AdamW's, a constant
+/// learning rate, no clipping of gradients, no weight decay, the examples in order, and no checkpoints. (The
+/// defaults of TrainingArguments are Hugging Face's.)
 TrainingArguments plain_loop();
 
 /// All problems of `args`, one per line, such as "learning_rate is -1: must be ..."; empty if there are none.
@@ -302,11 +303,11 @@ void validate(const TrainingArguments& args);
 /// model and its direction.
 TrainingArguments normalized(TrainingArguments args);
 
-/// Whether the greatest `metric_for_best_model` is best: `greater_is_better` or, if it is unset, whether the
+/// Whether a greater `metric_for_best_model` is better: `greater_is_better` or, if it is unset, whether the
 /// metric's name doesn't end in "loss".
 bool is_greater_better(const TrainingArguments& args);
 
-/// The number of update steps for `steps` if `max_steps` are planned: itself, or below 1 a fraction of them,
+/// Converts `steps` to update steps if `max_steps` are planned: a value below 1 is a fraction of `max_steps`,
 /// rounded up.
 std::int64_t absolute_steps(double steps, std::int64_t max_steps);
 
