@@ -18,7 +18,7 @@ namespace {
 
 bool is_name_character(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
 
-/// The names of the fields. fmt itself refuses what else is wrong with the format.
+/// The names of the fields. fmt reports any other mistake in the format.
 std::vector<std::string> field_names(std::string_view format) {
   std::vector<std::string> names;
   for (std::size_t i = 0; i < format.size(); ++i) {

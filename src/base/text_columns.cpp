@@ -25,7 +25,7 @@ bool is_in(std::uint32_t code, const CodeRange (&ranges)[N]) {
 }  // namespace
 
 std::string plain_text(std::string_view text) {
-  // Controls, line separators, marks and overrides of direction, the byte order mark, no characters at all.
+  // Control characters, line separators, direction marks and overrides, the byte order mark, noncharacters.
   constexpr CodeRange unsafe[] = {{0, 0x1F},        {0x7F, 0x9F},     {0x061C, 0x061C},
                                   {0x200E, 0x200F}, {0x2028, 0x202E}, {0x2066, 0x2069},
                                   {0xFDD0, 0xFDEF}, {0xFEFF, 0xFEFF}, {0xFFFE, 0xFFFF}};

@@ -14,7 +14,7 @@ namespace etude::inline v0::detail {
 /// The width in columns of the terminal behind `out`; unset if it isn't a terminal or doesn't report one.
 std::optional<int> terminal_columns(std::FILE* out) noexcept;
 
-/// Whether `out` is a terminal on which a line can be drawn again. One with TERM=dumb isn't.
+/// Whether `out` is a terminal that can redraw a line; false for TERM=dumb.
 bool is_drawable(std::FILE* out) noexcept;
 
 /// All console output of Etude goes through here, so that it appears above a progress bar on a terminal. Bars
@@ -44,7 +44,7 @@ class Console {
   struct Bar {
     const void* owner;
     std::FILE* terminal;
-    TerminalStyle style;  // but for its columns
+    TerminalStyle style;  // except its columns
     std::thread::id thread;
   };
 

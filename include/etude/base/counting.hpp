@@ -21,7 +21,7 @@ constexpr std::int64_t groups_of(std::int64_t count, std::int64_t size) {
   return count / size + (count % size > 0);
 }
 
-/// From here on not all whole numbers are doubles.
+/// From here on, a double can't represent every whole number.
 inline constexpr double largest_whole = 9007199254740992.0;  // 2^53
 
 /// The largest whole number m for which m * divisor / total isn't above `share`: `share` of `total /
@@ -37,7 +37,8 @@ double share_rounded_down(double share, double total, double divisor = 1);
 double share_rounded_up(double share, double total);
 
 /// The number of intervals of this size that end at or before `position`. A position such as an epoch is
-/// computed itself, so one that is less than a relative 1e-12 below the end of an interval has reached it.
+/// itself rounded, so one that is less than a relative 1e-12 below the end of an interval counts as having
+/// reached it.
 inline double intervals_in(double position, double interval) {
   return std::floor(position / interval * (1 + 1e-12));
 }

@@ -38,8 +38,8 @@ struct CheckpointError : Error {
   using Error::Error;
 };
 
-/// Another process of the training has failed, or can't be reached. `what()` names this rank, and those that
-/// are missing.
+/// Another process of the training has failed, or can't be reached. `what()` names this rank and the missing
+/// ranks.
 struct CommunicationError : Error {
   using Error::Error;
 };

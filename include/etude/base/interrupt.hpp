@@ -21,8 +21,8 @@ constexpr std::string_view signal_name(int signal) {
   return signal == SIGTERM ? "SIGTERM" : signal == SIGINT ? "SIGINT" : "a signal";
 }
 
-/// Thrown inside a training at the first safe point after SIGTERM or SIGINT. `train()` lets it out only if
-/// the program's own handler for the signal returns.
+/// Thrown inside a training at the first safe point after SIGTERM or SIGINT. It leaves `train()` only if the
+/// program's own handler for the signal returns.
 struct Interrupted : Error {
   explicit Interrupted(int signal_) : Error(std::string(signal_name(signal_))), signal(signal_) {}
   int signal;
@@ -50,8 +50,8 @@ class SignalGuard {
   /// Handles a signal that another process of the training has received. This process may receive it, too.
   static void adopt(int signal) { adopted() = signal; }
 
-  /// Like the arrival of `signal`, except that one that arrives as well, maybe from the terminal, isn't taken
-  /// for a second one, which would end the process at once.
+  /// Acts as if `signal` had arrived. If it also arrives, perhaps from the terminal, it doesn't count as a
+  /// second signal, which would end the process at once.
   static void receive(int signal);
 
   /// The signal received or adopted, or 0.

@@ -15,7 +15,7 @@
 #endif
 
 namespace etude::inline v0::library_compiled::ETUDE_DETAIL_DEBUG_MODE::ETUDE_DETAIL_STRINGS {
-/// Defined by a library that was compiled with the same of these options: with others a program doesn't link.
+/// Defined by a library that was compiled with the same options; a program with different ones doesn't link.
 extern const char as_this_file_is;
 }  // namespace etude::inline v0::library_compiled::ETUDE_DETAIL_DEBUG_MODE::ETUDE_DETAIL_STRINGS
 

@@ -15,12 +15,12 @@ namespace etude::inline v0 {
 /// above a progress bar.
 void write_text(std::FILE* out, std::string_view text) noexcept;
 
-/// Receives messages: the level ("warning") and the text, without an end of line. Called from any thread;
-/// what it throws is ignored.
+/// Receives messages: the level ("warning") and the text, without an end of line. Called from any thread; its
+/// exceptions are ignored.
 using MessageHandler = std::function<void(std::string_view level, std::string_view text)>;
 
-/// Gives the messages of all trainers of the process to `handler` instead of standard error, or to standard
-/// error again if it is empty. Returns the handler that was there before.
+/// Sends the messages of all trainers in the process to `handler` instead of standard error; an empty one
+/// restores standard error. Returns the previous handler.
 MessageHandler set_message_handler(MessageHandler handler);
 
 namespace detail {

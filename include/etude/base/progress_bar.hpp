@@ -32,9 +32,9 @@ class RateWindow {
 /// terminal's current width; elsewhere (a pipe, a file, TERM=dumb) it writes a plain line every ten seconds
 /// and a last one.
 ///
-/// While it lives, Etude's output (`etude::print` too) appears above it. Other output appears on lines of its
-/// own after it, and the bar is drawn again below. A bar created while another exists shares its line, which
-/// then says of the outer one how far it is.
+/// While it lives, Etude's output (including `etude::print`) appears above it. Other output appears on
+/// separate lines after it, and the bar is redrawn below. A bar created while another exists shares its line,
+/// which then also shows the outer bar's progress.
 class ProgressBar {
  public:
   using Fields = std::vector<std::pair<std::string, std::string>>;
@@ -51,7 +51,8 @@ class ProgressBar {
   void set_fields(Fields fields);
   void set_title(std::string title);
 
-  /// Time between them counts neither for the rate nor, but for pauses that are expected, for the time left.
+  /// The time between `pause` and `resume` doesn't count for the rate. The time left includes only expected
+  /// pauses.
   void pause();
   void resume();
   /// Expects a pause like the last one whenever the count passes a multiple of `count`.

@@ -36,13 +36,12 @@ struct TerminalStyle {
   bool colors = false;
 };
 
-/// The last of `bars`, which isn't empty, with the bars that contain it in short before it, as one line of a
-/// terminal: "train  45% > eval  30% |######              | 15/50  12.1 it/s  00:01  eta 00:02". Narrower
-/// lines have fewer parts.
+/// One line of a terminal that shows the last of `bars` (at least one), preceded by a short form of the bars
+/// that contain it: "train  45% > eval  30% |######              | 15/50  12.1 it/s  00:01  eta 00:02".
+/// Narrower lines have fewer parts.
 std::string progress_line(std::span<const ProgressView> bars, const TerminalStyle& style);
 
-/// All parts of a bar but the drawn one, for a file: "train  45%  540/1200  44.1 it/s  00:12  eta 00:15  loss
-/// 0.31".
+/// A bar without its drawn part, for a file: "train  45%  540/1200  44.1 it/s  00:12  eta 00:15  loss 0.31".
 std::string plain_progress_line(const ProgressView& bar);
 
 }  // namespace detail

@@ -4,7 +4,7 @@
 
 namespace etude::inline v0 {
 
-/// Gives a variable another value for the lifetime of this, and then the former one back.
+/// Sets a variable to another value, and restores the former one on destruction.
 template <class T>
 class ScopedValue {
  public:

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-/// Any text, and the columns that it takes in a terminal.
+/// Makes any text safe to print on a terminal, and measures its width in columns.
 namespace etude::inline v0::detail {
 
 /// Calls `use(character, code)` for each character of valid UTF-8.
