@@ -23,7 +23,7 @@ class Allowed {
 
   constexpr Allowed at_most(double most) const { return with(most, true); }
   constexpr Allowed below(double most) const { return with(most, false); }
-  /// Also allows this number, outside the bounds too.
+  /// Also allows this number, even outside the bounds.
   constexpr Allowed or_just(double other) const {
     auto result = *this;
     result.other_ = other;

@@ -44,7 +44,7 @@ bool means_unset(std::string_view text);
 /// The index of `text` among `names`.
 std::optional<std::size_t> read_name(std::string_view text, std::span<const std::string_view> names);
 
-/// Why a text is no number of a type.
+/// Why a text isn't a number of a type.
 enum class NumberFault { none, not_a_number, not_whole, out_of_range };
 
 /// Reads all of `text` as a number, independently of the locale, as Python's `float` does: blanks around it,
@@ -63,7 +63,8 @@ std::string_view without_blanks(std::string_view text);
 /// NumPy don't. Other underscores stay.
 std::string without_separators(std::string_view text);
 
-/// `text`, which a person wrote, as a number, if all of it is one. Digits may be grouped by underscores.
+/// Reads all of `text`, which a person wrote, as a number; unset if it isn't one. Underscores may group
+/// digits.
 template <class T>
 std::optional<T> read_number(std::string_view text) {
   if constexpr (std::integral<T>) {
