@@ -6,7 +6,7 @@
 
 namespace etude::inline v0 {
 
-/// The states that the program had before the first of the trainers that work now.
+/// The program's states from before the first trainer that is working now.
 struct OwnGenerators::Program {
   std::mutex mutex;
   int trainers = 0;

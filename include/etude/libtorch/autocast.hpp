@@ -6,10 +6,10 @@
 
 namespace etude::inline v0 {
 
-/// While it lives, this thread computes the operators of autocast's list in `dtype` on `device`, and those
-/// that need the range or precision in float32; without a dtype, all in their own type. What was in force
-/// before comes back. The outermost guard forgets the converted weights, so that it must not outlive an
-/// update of them. Run the backward pass outside.
+/// While it lives, autocast in this thread runs the operators of its list in `dtype` on `device`, and those
+/// that need the range or precision in float32; without a dtype, autocast is off. The destructor restores the
+/// previous setting. Converted weights are cached until the outermost guard ends, so it must not outlive an
+/// update of them. Run the backward pass outside it.
 class AutocastGuard {
  public:
   AutocastGuard(torch::DeviceType device, std::optional<torch::ScalarType> dtype);
@@ -29,10 +29,10 @@ std::optional<torch::ScalarType> autocast_in_force(torch::DeviceType device);
 /// Whether this LibTorch computes in float16 on a device.
 bool computes_in_float16(torch::DeviceType device);
 
-/// Lets products of float32 on GPUs be rounded to TensorFloat-32, or not, in the whole program.
+/// Sets, for the whole program, whether float32 products on GPUs may be rounded to TensorFloat-32.
 void allow_tf32(bool allowed);
 
-/// Whether this processor has instructions for products of bfloat16; without them they are slower than
+/// Whether this processor has instructions for bfloat16 products; without them, these are slower than
 /// float32.
 bool cpu_multiplies_bfloat16();
 

@@ -10,9 +10,9 @@ namespace etude::inline v0::libtorch {
 
 using MaybeTensor = torch::optional<torch::Tensor>;
 
-/// The operator beneath every batch norm, of modules as of TorchScript. `forward` returns the output, what
-/// `backward` gets back as `mean`, `deviation` and `reserve`, and an index. TorchScript calls `backward`
-/// itself; for others, `forward` records the gradient.
+/// The operator that every batch norm calls, in modules and in TorchScript. `forward` returns the output, the
+/// three tensors that `backward` takes as `mean`, `deviation` and `reserve`, and an index. TorchScript calls
+/// `backward` itself; elsewhere, `forward` records the gradient.
 struct BatchNormOperator {
   using Forward = std::tuple<torch::Tensor, torch::Tensor, torch::Tensor, torch::Tensor, std::int64_t>(
       const torch::Tensor& input, const MaybeTensor& weight, const MaybeTensor& bias,
@@ -28,10 +28,10 @@ struct BatchNormOperator {
   Backward* backward;
 };
 
-/// LibTorch's own.
+/// LibTorch's implementation.
 BatchNormOperator batch_norm_operator();
 
-/// Replaces it for tensors on CPU and CUDA devices, for the rest of the process. Call it once.
+/// Replaces the operator for tensors on CPU and CUDA devices, for the rest of the process. Call this once.
 void replace_batch_norm_operator(const BatchNormOperator& replacement);
 
 }  // namespace etude::inline v0::libtorch

@@ -7,13 +7,13 @@
 
 namespace etude::inline v0 {
 
-/// A moment in the work of a device, such as the end of an asynchronous copy to the host. The CPU works at
-/// once.
+/// A moment in the work of a device, such as the end of an asynchronous copy to the host. There is nothing to
+/// wait for on the CPU.
 class DeviceEvent {
  public:
   /// The moment when all work queued on the device's current stream so far is done.
   void record(torch::Device device);
-  /// Waits for it. Work queued later goes on.
+  /// Waits for that moment; work queued later may still be running.
   void wait();
 
  private:

@@ -10,8 +10,8 @@
 
 namespace etude::inline v0 {
 
-/// The capture of a device's work, which differs from one kind of device to another;
-/// `etude/libtorch/cuda_graph.hpp` has that of CUDA.
+/// Captures a device's work. Each kind of device has a different implementation; CUDA's is in
+/// `etude/libtorch/cuda_graph.hpp`.
 class GraphCapture {
  public:
   GraphCapture() = default;
@@ -19,13 +19,14 @@ class GraphCapture {
   GraphCapture& operator=(const GraphCapture&) = delete;
   virtual ~GraphCapture() = default;
 
-  /// Begins to capture what the calling thread gives its current stream; other threads may use the device.
+  /// Begins to capture the work that the calling thread gives its current stream; other threads may use the
+  /// device.
   virtual void begin() = 0;
   virtual void end() = 0;
   virtual void replay() = 0;
 };
 
-/// Makes `make` the captures of such devices, for the rest of the process, unless they have some.
+/// Registers `make` for the captures of such devices, for the rest of the process, unless one is registered.
 void register_graph_capture(torch::DeviceType device, std::unique_ptr<GraphCapture> (*make)());
 
 /// Whether captures are registered for such devices.
@@ -41,11 +42,11 @@ class DeviceGraph {
   DeviceGraph& operator=(const DeviceGraph&) = delete;
   ~DeviceGraph();
 
-  /// Captures the work that `work` gives the device, which isn't done yet, in place of the work it held.
-  /// Rethrows its exceptions, and then holds nothing.
+  /// Captures the work that `work` gives the device, without running it, and replaces any work captured
+  /// before. Rethrows exceptions of `work`; the graph is then empty.
   void capture(const std::function<void()>& work);
 
-  /// Does the work again, with the tensors of the capture: all memory is where it was. Doesn't wait for the
+  /// Runs the captured work, on the tensors of the capture at their old addresses. Doesn't wait for the
   /// device.
   void replay();
 

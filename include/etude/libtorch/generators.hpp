@@ -11,8 +11,8 @@
 
 namespace etude::inline v0 {
 
-/// Held by those who seed the default generators and then draw from them, for threads that do so at the same
-/// time. `set_seed` and `set_generator_state` take it, too.
+/// Lock this while you seed the default generators and draw from them, if other threads may do the same.
+/// `set_seed` and `set_generator_state` lock it too.
 std::recursive_mutex& default_generators_mutex();
 
 /// Seeds the generators of all devices.

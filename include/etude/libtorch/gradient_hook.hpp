@@ -15,7 +15,7 @@ namespace etude::inline v0::libtorch {
 /// A shared_ptr or an intrusive_ptr, depending on the version of LibTorch.
 using NodePointer = decltype(torch::autograd::impl::grad_accumulator(std::declval<const torch::Tensor&>()));
 
-/// Makes a function of the graph of gradients.
+/// Makes a node of the autograd graph.
 template <class Node, class... Arguments>
 auto make_node(Arguments&&... arguments) {
   if constexpr (std::is_same_v<NodePointer, std::shared_ptr<typename NodePointer::element_type>>)

@@ -4,10 +4,10 @@
 
 namespace etude::inline v0 {
 
-/// States of LibTorch's default generators that belong to one trainer. While it works, the default generators
-/// have these states, and afterwards again those of the program, which so draws the same numbers as without
-/// the trainer. All threads share the default generators: of trainers that work at the same time, each gets
-/// its own numbers only if no other draws any.
+/// One trainer's states of LibTorch's default generators. While the trainer works, the default generators
+/// have these states; afterwards they have the program's again, so the program draws the same numbers as
+/// without the trainer. All threads share the default generators: if several trainers work at the same time,
+/// a trainer's numbers are reproducible only if no other trainer draws any.
 class OwnGenerators {
  public:
   /// One call of the trainer, from its beginning to its end; a call within a call changes nothing.

@@ -9,8 +9,8 @@
 
 namespace etude::inline v0::libtorch {
 
-/// Gives a tensor's storage, and so that of all its views, new memory of `bytes`, whose content is
-/// unspecified. With 0 bytes it has none, and must not be read.
+/// Gives a tensor's storage, which all its views share, new memory of `bytes` with unspecified content. With
+/// 0 bytes, the storage has no memory and must not be read.
 void resize_storage(const torch::Tensor& tensor, std::size_t bytes);
 
 /// The memory of these tensors in bytes: a storage that several share counts once, and as a whole.

@@ -11,11 +11,11 @@ namespace etude::inline v0 {
 /// Tensors, each with a copy of its values, which `restore` writes back. Copies of this share them.
 class TensorCopies {
  public:
-  /// Adds a tensor with its values of now.
+  /// Adds a tensor with its current values.
   void add(const torch::Tensor& tensor) { copies_.emplace_back(tensor, tensor.detach().clone()); }
   /// Adds a tensor with values that were copied before, perhaps to another device.
   void add(const torch::Tensor& tensor, torch::Tensor copy) { copies_.emplace_back(tensor, std::move(copy)); }
-  /// A tensor that has got another shape or type since gets back its former one.
+  /// Writes the values back. A tensor whose shape or type has changed gets the former one back.
   void restore() const;
 
   bool empty() const { return copies_.empty(); }
