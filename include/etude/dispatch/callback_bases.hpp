@@ -8,8 +8,8 @@
 /// Callbacks that derive from another: an `on` in the derived class hides all of the base's, unless it
 /// declares `using Base::on;`. Every callback in Etude names itself (`using this_callback = ...`), so that
 /// classes derived from it are recognized; a callback may list its bases in `using bases =
-/// etude::callbacks<...>`, and then no others are looked at. Clang sees no base of a class that has none of
-/// these names and is no aggregate.
+/// etude::callbacks<...>`, and then only those are checked. Under Clang, the bases of a class that declares
+/// neither name and isn't an aggregate can't be seen.
 namespace etude::inline v0 {
 
 namespace mistake {

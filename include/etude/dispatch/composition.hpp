@@ -35,11 +35,11 @@ struct Without {
   using etude_policy = void;
 };
 
-/// A policy for a trainer inside someone's program: it prints nothing to standard output, handles no signals,
-/// and leaves the settings of the process, LibTorch's default generators among them, as they are. The
-/// callbacks that print by default are left out; those of the list print as they are written. Messages go
-/// where `set_message_handler` says. Settings that an argument asks for (`full_determinism`, `tf32`) are
-/// made.
+/// A policy for a trainer that is embedded in a program: it prints nothing to standard output, handles no
+/// signals, and leaves the settings of the process as they are, including LibTorch's default generators. It
+/// has none of the default callbacks that print; callbacks in the list still print. Messages go to the
+/// handler given to `set_message_handler`. Settings that an argument requests (`full_determinism`, `tf32`)
+/// are still applied.
 struct Quiet {
   using etude_policy = void;
 };
@@ -187,9 +187,9 @@ using defaults_for = typename defaults_of<Defaults, List...>::type;
 }  // namespace detail
 
 /// Interprets the type list of a trainer. Callbacks run in this order: `Defaults::first`, the list,
-/// `Defaults::last`, those added at run time, and at last those of the list that have
-/// `static constexpr bool runs_last = true`. A default is replaced by one of its type, or derived from it, in
-/// the list. `Defaults::events` are the events that such a trainer always raises.
+/// `Defaults::last`, those added at run time, and finally those of the list that have `static constexpr bool
+/// runs_last = true`. A default is replaced by one of its type, or derived from it, in the list.
+/// `Defaults::events` are the events that such a trainer always raises.
 template <class Defaults, class... List>
 struct Composition {
   static constexpr bool closed = (detail::closes_world<List> || ...);

@@ -14,7 +14,7 @@ class TrainerRef {
     requires(!std::same_as<Trainer, TrainerRef>)
   explicit TrainerRef(Trainer& trainer) : trainer_(&trainer) {}
 
-  /// The trainer, which has this type.
+  /// The trainer, which must have this type.
   template <class Trainer>
   Trainer& as() const {
     return *static_cast<Trainer*>(trainer_);
@@ -41,8 +41,8 @@ struct EventSlot {
   bool is_written = false;
 };
 
-/// A slot for each event that the loop raises. The loop is compiled once for all trainers: of a trainer's
-/// type it needs no more than such a table.
+/// A slot for each event that the loop raises. The loop is compiled once for all trainers, and needs nothing
+/// else of a trainer's type.
 template <class... Events>
 struct EventTableOf : EventSlot<Events>... {
   template <class Event>

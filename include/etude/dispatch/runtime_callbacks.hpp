@@ -178,7 +178,7 @@ class ScopedCallback {
 };
 
 /// Callbacks chosen at run time: itself a callback, which forwards each event to the added callbacks that
-/// handle it, in the order in which they were added, those that `runs_last` at last. An event without
+/// handle it, in the order in which they were added, those with `runs_last` at the end. An event without
 /// subscribers costs one check of an empty list; otherwise one indirect call per subscriber. Callbacks,
 /// including the running one, may be added and removed while an event is delivered: an added one receives the
 /// next event, a removed one nothing more. Not thread-safe.
