@@ -10,13 +10,13 @@
 
 namespace etude::inline v0 {
 
-/// The part of a step that this process does alone. With several processes, errors that all treat alike are
-/// kept until they know of them.
+/// The part of a step that this process does alone. With several processes, errors that all of them must
+/// handle alike are kept until all know of them.
 class Attempt {
  public:
   explicit Attempt(TrainerCore& core) : core_(core) {}
 
-  /// Runs a part that returns its result. Other exceptions than those pass through.
+  /// Runs a part that returns its result. Exceptions other than those propagate.
   template <class Part>
   void run(Part part) {
     if (!core_.ranks.several()) {
@@ -38,7 +38,7 @@ class Attempt {
   /// The exception that was kept; null if there is none.
   const std::exception_ptr& error() const { return error_; }
 
-  /// Throws it, or if another process stopped, `of_another`.
+  /// Throws the kept exception or, if another process stopped, `of_another`.
   template <class Other>
   [[noreturn]] void rethrow(const Other& of_another) const {
     if (error_) std::rethrow_exception(error_);

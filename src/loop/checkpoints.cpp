@@ -107,7 +107,7 @@ void TrainingCheckpoints::take_own_random() {
       if (const auto [of, own] = detail::rank_and_name(name); of == rank) state->emplace(own, bytes);
   }
   if (then == core_.ranks.world_size() || rank == 0) return;
-  // From the step on, the numbers are others than in the rest of the processes and of the training.
+  // A seed from the step and the rank: this process's numbers repeat neither another's nor earlier ones.
   const auto seed = detail::mix(static_cast<std::uint64_t>(core_.args.seed),
                                 static_cast<std::uint64_t>(point_->state.global_step));
   set_seed(detail::mix(seed, static_cast<std::uint64_t>(rank)));
@@ -143,12 +143,12 @@ void TrainingCheckpoints::load_training(TrainPlan& plan, std::int64_t later_step
   const bool has_other_size = examples_then && examples_now && examples_then->size && examples_now->size &&
                               *examples_then->size != *examples_now->size;
   const bool has_other_parts = examples_then && examples_now && examples_then->parts != examples_now->parts;
-  if (has_other_parts) position.examples = 0;  // a place in one part is none in another
+  if (has_other_parts) position.examples = 0;  // a place in one part means nothing in another
   const auto batch_size_then = static_cast<double>(point_->progress->train_batch_size) *
                                static_cast<double>(point_->progress->world_size);
   if (core_.ranks.several() || point_->progress->world_size > 1) position.micro_batches = 0;
   if (!core_.train_dataloader) {
-    position.micro_batches = 0;  // the program's next batches are others
+    position.micro_batches = 0;  // the program's next batches are different ones
   } else if (has_other_size || has_other_parts || batch_size_then != core_.padded(1) ||
              point_->progress->gradient_accumulation_steps != core_.accumulation.in(position.epoch)) {
     position.micro_batches = 0;

@@ -18,8 +18,7 @@
 
 namespace etude::inline v0 {
 
-/// A state that an interruption returns to, with the core's `work_begin`: the beginning of something
-/// unfinished.
+/// The state that an interruption returns to, with the core's `work_begin`: the beginning of unfinished work.
 using SafePoint = Snapshot<part::Control, part::LogHistoryLines, part::Logs, part::Callbacks>;
 
 /// Handles the checkpoints of one `train()`: resumes from one, and writes others.
@@ -43,28 +42,28 @@ class TrainingCheckpoints {
   /// Finds and reads the checkpoint to resume. Nothing is changed yet.
   void find(const TrainOptions::Resume& resume);
 
-  /// The phases that the checkpoint has done.
+  /// The phases that the checkpoint has completed.
   DonePhases done_phases() const;
 
-  /// Loads weights, state and position in the data. `plan`: of the phase under way, which becomes what is
-  /// left to do of it, counted from the training's beginning; `later_steps` come after it.
+  /// Loads weights, state and position in the data. `plan` is that of the current phase, and becomes what is
+  /// left of it, counted from the training's beginning; `later_steps` come after it.
   void load_training(TrainPlan& plan, std::int64_t later_steps);
 
   /// Loads the optimizer, the schedule, the callbacks' state and the program's variables, and reports what
   /// differs.
   void load_rest();
 
-  /// Restores the program's variables a last time, after whatever may have changed them before the first
-  /// step.
+  /// Restores the program's variables a last time, after everything that may have changed them before the
+  /// first step.
   void settle_program_state();
 
-  /// Called after `TrainBegin` of a resumed training: what its handlers did stays.
+  /// Called after `TrainBegin` of a resumed training: changes made by its handlers are kept.
   void begun();
 
-  /// Restores the generators, and what the model carries, to when the half-done accumulation began.
+  /// Restores the generators and the model's carried state to the beginning of the half-done accumulation.
   void load_group_begin();
 
-  /// Restores everything that the events raised again have touched.
+  /// Restores everything that handlers of repeated begin events may have changed.
   void put_back();
   /// Restores the model and its optimizer from that copy, with zero gradients.
   void put_back_model();
@@ -74,30 +73,31 @@ class TrainingCheckpoints {
   /// Writes a checkpoint, and announces it once it is on the disk.
   void save(std::string reason);
 
-  /// Announces a checkpoint whose writing has finished; throws what its writing threw.
+  /// Announces a checkpoint whose writing has finished; rethrows an exception from the writing.
   void poll();
 
   /// Waits for the checkpoint that is being written, and announces it.
   void announce();
 
-  /// Writes a checkpoint when a training ends early, of `point` or, without one, of this moment, unless it is
-  /// already written. The callbacks' state is saved as it is now.
+  /// Writes a checkpoint of `point` or, without one, of the current state, when a training ends early, unless
+  /// it is already written. The callbacks' state is saved as it is now.
   void save_on_the_way_out(const char* reason, const SafePoint* point);
 
   /// Loads the weights of the best evaluation, if they were kept.
   void load_best();
 
  private:
-  /// Whether begin events are raised again there, whose handlers may change the model.
+  /// True if resuming there raises begin events again; their handlers may change the model.
   bool hears_again(const TrainingProgress& there) const;
   void find_point(const TrainOptions::Resume& resume, const CheckpointStore& store);
-  /// Keeps of the generators' states those of this process.
+  /// Keeps only this process's generator states.
   void take_own_random();
   std::filesystem::path load_best_weights();
   void report(const std::filesystem::path& checkpoint);
   /// Returns to the beginning of unfinished work.
   void go_back(const SafePoint& point);
-  /// The run may have been killed before all callbacks heard of the checkpoint that it resumes from.
+  /// Announces the checkpoint that the run resumes from: it may have been killed before all callbacks heard
+  /// of it.
   void announce_again();
   void load_dataset_state(std::vector<std::string>& problems);
   /// Keeps this process's part of the saved variables, if the program has any.

@@ -102,7 +102,7 @@ std::string labels_given(const Model& model, const Batch& batch) {
   return ", which gets the labels too, because `loss` is not set";
 }
 
-/// Smooths the labels of a model that computes its own loss, which its outputs hold too.
+/// Applies label smoothing to the loss that a model computes itself and also returns among its outputs.
 void smooth_own_loss(LossOutput& own, const Batch& batch, double factor, LossItems items) {
   const auto* found = own.outputs.find("logits");
   if (own.outputs.empty() || batch.labels.size() != 1)
@@ -162,7 +162,7 @@ LossOutput compute_loss(TrainerCore& core, const Batch& given, std::optional<dou
     });
   if (core.step_sharing() == StepSharing::in_turn)
     return in_precision(core, [&] { return detail::loss_of_optimizers(core, batch, num_items_in_batch); });
-  // The loss of the trainer's options is computed as it is given, not by autocast's lists.
+  // The option `loss` computes in the dtypes that it is given, without autocast.
   std::optional<AutocastGuard> as_given;
   if (autocast_dtype(core.args)) as_given.emplace(core.device.type(), std::nullopt);
   if (!core.options.loss) {
@@ -198,7 +198,7 @@ LossOutput outputs_without_labels(TrainerCore& core, const Batch& batch) {
       [&](std::string_view what) { return detail::forward_of(core.model, batch.inputs, what); });
   const bool is_models_own = !core.options.loss && !core.options.compute_loss && !outputs.empty();
   const auto* loss = outputs.find("loss");
-  // A prediction needs no loss, and what has no dimensions there may be an output for a single example.
+  // A prediction needs no loss, and an output without dimensions may belong to a single example.
   const auto is_scalar = [](const torch::Tensor& output) { return output.dim() == 0; };
   const bool are_predictions =
       core.is_predicting() &&

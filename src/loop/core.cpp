@@ -250,7 +250,8 @@ namespace detail {
 
 namespace {
 
-/// Throws ArgumentError, in all processes, unless they have the same arguments, but for those about texts.
+/// Throws ArgumentError, in all processes, unless they have the same arguments, apart from those about
+/// output.
 void check_same_arguments(const Ranks& ranks, const TrainingArguments& args) {
   if (!ranks.several()) return;
   static constexpr std::array<std::string_view, 7> own{
@@ -408,7 +409,7 @@ void TrainerCore::make_model() {
   if (weights_are) cast_weights(model, *weights_are);
   scaler = args.fp16 ? std::optional(GradScaler()) : std::nullopt;
   if (detail::is_spread(model)) {
-    device = model.parameters().front().device();  // Its forward moves what it gets from one to the next.
+    device = model.parameters().front().device();  // Its forward moves tensors from one to the next.
   } else {
     model.to(device);
   }

@@ -210,7 +210,7 @@ EvaluationResult EvaluationLoop::go_over(const DataLoader& loader, Keep keep) {
   if (!next)
     throw DataError(std::string("the dataset to ") + (prefix_ == "test" ? "predict" : "evaluate") +
                     " is empty");
-  // Whose part has no more batches repeats its last one, as long as others have some.
+  // A process whose part has no more batches repeats its last one as long as others have some.
   bool has_ended = false;
   const auto fetch_with_others = [&](const Batch& last) {
     std::optional<Batch> batch;
@@ -270,7 +270,7 @@ LossDivisor EvaluationLoop::items_of(const PredictionStepOutput& output, const B
   return divisor.value_or(LossDivisor(static_cast<double>(batch.size)));
 }
 
-/// The results have no graph, which would keep all that they were computed from.
+/// The results have no graph, which would keep alive all tensors that they were computed from.
 PredictionStepOutput EvaluationLoop::prediction_step(const Batch& batch) {
   const torch::AutoGradMode mode(core_.args.eval_enable_grad);
   return detached(events_.trainer().prediction_step(batch, ignore_keys_));

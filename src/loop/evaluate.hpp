@@ -25,8 +25,8 @@ Metrics evaluate_first_batches(EventSource& events);
 /// The outputs and the metrics of a dataset.
 PredictionOutput predict_all(EventSource& events, const Dataset& dataset, const PredictOptions& options);
 
-/// The outputs of a batch, with their loss if it has labels or the loss needs none. Whether a loss of the
-/// user's own needs labels shows when it asks for them.
+/// The outputs of a batch, with their loss if it has labels or the loss needs none. Whether the user's loss
+/// needs labels is known only when it asks for them.
 LossOutput outputs_of(EventSource& events, const Batch& batch);
 
 }  // namespace etude::inline v0

@@ -40,14 +40,14 @@ class EvaluationTally {
                   std::optional<std::int64_t> examples, EvaluationParts parts = EvaluationParts::none);
   ~EvaluationTally();
 
-  /// Adds the loss of a batch and its parts, weighted by what the loss is a mean over, of which the batch has
-  /// `items`. Throws DataError if one isn't a single element.
+  /// Adds the loss of a batch and its parts, weighted by `items`, the batch's number of elements that the
+  /// loss is a mean over. Throws DataError if one isn't a single element.
   void add_loss(const PredictionStepOutput& output, const LossDivisor& items);
   /// Adds the rest, and passes it to `batch_eval_metrics`. A batch that is padding counts as having no
   /// examples.
   void add(const Batch& batch, PredictionStepOutput output, bool is_last, bool is_padding = false);
 
-  /// Returns the loss and the metrics, whose names begin with `prefix`, those of all processes.
+  /// Returns the loss and the metrics of all processes, with names that begin with `prefix`.
   EvaluationResult take(const std::string& prefix);
 
  private:

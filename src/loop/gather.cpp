@@ -48,8 +48,8 @@ std::vector<torch::Tensor> all_tensors(const EvalPrediction& prediction) {
   return columns;
 }
 
-/// The places, in the tensors of all processes laid one after another, each with room for `most` rows, of the
-/// rows in the order of the batches: those of all processes, or of the first that has any.
+/// The indices of the rows in the order of the batches, within the concatenated tensors of all processes,
+/// each with room for `most` rows. Includes the rows of all processes, or of the first that has any.
 torch::Tensor places_in_order(const std::vector<std::vector<std::int64_t>>& rows, std::int64_t most,
                               bool is_shared) {
   std::vector<std::int64_t> places, next(rows.size());

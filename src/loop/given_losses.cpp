@@ -22,7 +22,7 @@ consteval std::size_t count_of_events(events<Events...>) {
   return sizeof...(Events);
 }
 
-/// Describes callbacks that need what isn't raised, or can't be changed.
+/// Describes callbacks that need events that aren't raised, or change batches that can't be changed.
 std::vector<std::string> callbacks_without_batches(const EventSource& events) {
   const auto handled = events.handlers_of(Vocabulary{});
   std::map<std::string_view, std::size_t> events_of;
@@ -33,7 +33,7 @@ std::vector<std::string> callbacks_without_batches(const EventSource& events) {
     const bool has_batch = event == short_type_name<BatchFetched>();
     if (!has_batch && event != short_type_name<ForwardBegin>()) continue;
     for (const auto& [callback, writes] : callbacks) {
-      // One that handles all events needs none.
+      // A callback that handles all events needs none in particular.
       if (writes || (has_batch && events_of[callback] < count_of_events(Vocabulary{})))
         found.push_back(
             fmt::format("{} {} {}: can't be used with backward(loss), since the program keeps its "

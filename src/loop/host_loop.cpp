@@ -31,7 +31,7 @@ namespace {
 /// A batch that a program gives, as a loader would have made it. Throws DataError if the tensors are no
 /// batch.
 Batch batch_of_host(Batch batch, const TrainingArguments& args) {
-  // A batch with a size is of the program's own making: its tensors may have other first dimensions.
+  // A batch with a size was assembled by the program: its tensors may have other first dimensions.
   if (batch.size <= 0) batch = make_batch(std::move(batch.inputs), std::move(batch.labels));
   return split_labels(std::move(batch), args.label_names.value_or(DataLoaderOptions().label_names));
 }
@@ -58,7 +58,7 @@ class HostBatches final : public BatchSource {
     taken_ += batch.size;
     return batch;
   }
-  /// If all processes give as many.
+  /// Assumes that all processes give equally many examples.
   std::int64_t position() const override {
     const auto& before = core_.progress.position.examples;
     return std::min(before + taken_ * core_.ranks.world_size(), detail::largest_dataset);
@@ -125,7 +125,7 @@ class HostLoop::Training {
     const auto before = core_.state.global_step;
     failing([&] {
       loop_.part([&] {
-        // The program's variables are those of this batch already: it is used first.
+        // The program's variables already reflect this batch, so it is used before an interruption.
         if (core_.options.program_state.empty()) core_.ranks.throw_if_interrupted();
         if (!core_.ranks.several()) core_.remote.take_cancel(core_.control);
         if (batches_.size() >= core_.accumulation.steps() || loop_.stop_is_due()) run_group();
@@ -155,7 +155,7 @@ class HostLoop::Training {
       throw Error(std::string(method) + " was called without a loss: must come after backward(loss)");
   }
 
-  /// Throws ArgumentError for gradients that it would accumulate for others.
+  /// Throws ArgumentError if the group has accumulated gradients of a loss that several optimizers share.
   void check_update(std::size_t optimizer) {
     if (const auto of_group = loop_.update().size(); of_group > 1 && has_shared_loss_)
       throw ArgumentError(
@@ -232,7 +232,7 @@ class HostLoop::Training {
     return output;
   }
 
-  /// Runs a part of a group whose losses the program computes; a StopTraining gives it up.
+  /// Runs a part of a group whose losses the program computes; a StopTraining abandons the group.
   void in_group(detail::FunctionRef<void()> part) {
     failing([&] {
       loop_.part([&] {
@@ -286,7 +286,7 @@ class HostLoop::Training {
   TrainLoop loop_;
   HostBatches batches_{core_};
   std::optional<StepOutput> last_;    // the step that ended it
-  std::optional<bool> gives_losses_;  // the program, and not batches; unset before its first call
+  std::optional<bool> gives_losses_;  // whether the program gives losses; unset before its first call
   bool group_is_open_ = false;        // one with losses of the program
   std::int64_t micro_batches_ = 0;    // of this group, those that are done
   bool has_loss_ = false;             // since the last update()

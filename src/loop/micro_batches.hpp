@@ -59,7 +59,7 @@ class MicroBatches {
   const std::vector<Batch>& all() const { return batches_; }
   void clear() { batches_.clear(); }
 
-  /// Makes a micro-batch the one under way of the group.
+  /// Makes a micro-batch the group's current one.
   void enter(std::size_t i);
 
   /// The examples of the largest.
@@ -69,12 +69,12 @@ class MicroBatches {
   /// an epoch.
   std::int64_t fetch(BatchSource& source);
 
-  /// Weighs the micro-batches by their examples among those of all processes, which each bring their own. One
-  /// that has fewer micro-batches repeats its last one with weight 0, so that all make the same steps.
-  /// Returns the number of micro-batches; all processes call it.
+  /// Weights the micro-batches by their share of the examples of all processes, each of which brings
+  /// different batches. A process with fewer micro-batches repeats its last one with weight 0, so that all
+  /// make the same steps. Returns the number of micro-batches; all processes call it.
   std::int64_t join_others();
 
-  /// Begins to replace what the group's losses are divided by with that of all processes.
+  /// Begins to replace the divisors of the group's losses with those of all processes.
   void share_divisors();
 
  private:

@@ -144,7 +144,7 @@ void NonFiniteUpdates::stop(const std::string& reason) {
 }
 
 std::string NonFiniteUpdates::diagnose(const std::vector<Batch>& group, ComputeLoss compute_loss) {
-  if (core_.sharded_units) return "";  // Its forward passes are messages to the other processes.
+  if (core_.sharded_units) return "";  // Its forward passes send messages to the other processes.
   const Snapshot<part::Generators> after(events_);
   std::string text;
   try {

@@ -48,7 +48,7 @@ void OptimizerSteps::step(std::size_t optimizer, const Optimizer::Closure& closu
       return end_step(each);
     each.optimizer->zero_grad();
   };
-  // Once another has made its step, a stop comes true after those of all.
+  // Once another optimizer has made its step, a stop takes effect after the steps of all.
   has_stepped() ? stop_later(core_.control, make) : make();
 }
 

@@ -36,11 +36,11 @@ class OptimizerSteps {
   bool has_stepped() const;
   /// Whether gradients of this update have overflowed, with fp16.
   bool has_overflowed() const { return has_overflowed_; }
-  /// Whether `on_non_finite` has rejected gradients: those that are left of the update aren't used.
+  /// Whether `on_non_finite` has rejected gradients: the rest of the update's gradients aren't used.
   bool has_rejected() const { return non_finite_.has_rejected(); }
 
   /// Makes the step of an optimizer whose gradients are complete: unscales them, clips them, and updates the
-  /// weights, unless gradients of fp16 have overflowed, or `on_non_finite` rejects these or some before.
+  /// weights, unless gradients of fp16 have overflowed, or `on_non_finite` rejects these or earlier ones.
   void step(std::size_t optimizer, const Optimizer::Closure& closure = nullptr);
 
   /// Clips, and lets the optimizer make its step if the norm of its gradients is accepted; returns whether it
@@ -52,8 +52,8 @@ class OptimizerSteps {
   /// An optimizer has made its step.
   void end_step(NamedOptimizer& each);
 
-  /// Computes the scale of the next losses, and lets the schedules of the optimizers that have made a step
-  /// make theirs.
+  /// Computes the scale of the next losses, and advances the schedules of the optimizers that have made a
+  /// step.
   void finish();
 
   /// An invalid rate would ruin all weights, and a checkpoint that holds it can't be resumed.
@@ -62,9 +62,9 @@ class OptimizerSteps {
  private:
   /// Divides the gradients of fp16 by the scale of the loss, and returns whether they are finite.
   bool unscale(Optimizer& optimizer);
-  /// Returns the norm of the gradients before.
+  /// Clips the gradients, and returns their norm from before.
   torch::Tensor clip(NamedOptimizer& each);
-  /// Whether `on_non_finite` lets an update be made. Throws StopTraining if it says so.
+  /// Whether `on_non_finite` lets an update be made. Throws StopTraining if it requires that.
   bool accepts(const torch::Tensor& grad_norm);
   /// Whether a handler may look at the gradients between clipping and the next `zero_grad`.
   bool gradients_are_seen() const;

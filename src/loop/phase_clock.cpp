@@ -100,7 +100,7 @@ void PhaseClock::finish() noexcept {
                                      .cores = usable_cores(),
                                      .on_cpu = on_cpu_}))
         message(args, LogLevel::warning, "{}", line);
-  } catch (const std::exception&) {  // Texts must not end a program.
+  } catch (const std::exception&) {  // A report must not end the program.
   }
 }
 

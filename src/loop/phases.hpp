@@ -14,8 +14,8 @@
 
 namespace etude::inline v0 {
 
-/// Sets in the trainer's options and arguments what a phase of the training changes, and at the end what they
-/// were before. A training without the option `phases` is a single phase that changes nothing.
+/// Sets what a phase of the training changes in the trainer's options and arguments, and restores them at the
+/// end. A training without the option `phases` is a single phase that changes nothing.
 class Phases {
  public:
   /// `core` must outlive this.
@@ -35,7 +35,7 @@ class Phases {
   /// Whether a phase has the same training examples as the one before.
   bool continues_data(std::size_t phase) const;
 
-  /// Undoes what the phase before has changed, and changes what this one does.
+  /// Undoes the changes of the previous phase, and makes those of this one.
   void enter(std::size_t phase);
 
  private:

@@ -30,7 +30,8 @@ void Ranks::agree(TrainerControl& control) {
   const std::array<bool*, 5> flags{&control.should_training_stop, &control.should_epoch_stop,
                                    &control.should_save, &control.should_evaluate, &control.should_log};
   for (std::size_t i = 0; i < flags.size(); ++i) count[i] = *flags[i] ? 1 : 0;
-  // Signals are added up: if different ones came to the processes, SIGTERM is meant.
+  // Signals are encoded so that their sum over processes shows if any got SIGTERM, which prevails over
+  // SIGINT.
   count[5] = SignalGuard::came() != 0 ? 1 << (SignalGuard::came() == SIGINT ? 0 : 16) : 0;
   communicator_->sum(counts);
   if (count[0] > 0 && count[0] < world_size())
@@ -74,7 +75,7 @@ std::vector<std::string> Ranks::gather(const std::string& text) const {
 
 Metrics Ranks::first(const Metrics& metrics) const {
   if (!several()) return metrics;
-  // CBOR keeps infinities and NaN, which JSON has not.
+  // CBOR keeps infinities and NaN, which JSON lacks.
   const auto pack = [&] {
     auto list = nlohmann::json::array();
     for (const auto& [name, value] : metrics) list.push_back({name, value});

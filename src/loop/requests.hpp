@@ -14,8 +14,8 @@ namespace etude::inline v0 {
 /// Honours what callbacks ask of a training through `TrainerControl`. `TrainLoop` calls it at these moments:
 ///
 /// - `honour`: after `StepEnd`; after `EpochEnd` (before `TrainingRunEpochEnd`); at the end of the training
-///   (before `TrainEnd`), twice, for what the first evaluation asks for; and in a training that is resumed
-///   where it was about to.
+/// (before `TrainEnd`), twice, because the first evaluation may make requests; and in a resumed training that
+/// was about to.
 /// - `agree`: after each event in which a process may have asked for something that all must do.
 /// - A stop needs no call: `TrainLoop::may_step` looks for it before a step, `TrainLoop::has_epoch` before an
 ///   epoch, and `Update::run_micro_batches` between two micro-batches.
@@ -25,7 +25,7 @@ class Requests {
   Requests(EventSource& events, TrainingCheckpoints& checkpoints, WorkUnderWay& work)
       : events_(events), core_(events.core()), checkpoints_(checkpoints), work_(work) {}
 
-  /// Ends the training when `prune` says so of an evaluation.
+  /// Ends the training when `prune` returns true for an evaluation.
   void prune_by(std::function<bool(const Metrics&, const TrainerState&)> prune) { prune_ = std::move(prune); }
 
   /// The evaluation of `eval_on_start`, after which the epochs begin.

@@ -59,7 +59,7 @@ void shard_optimizers(const RunSettings& run, Trained& trained) {
 
 namespace {
 
-/// That which all processes have to do alike.
+/// The feature that requires all processes to do the same, for messages.
 std::string_view one_path_of(const Trained& trained) {
   return trained.sharded_units ? "ShardedDataParallel<3>" : "a training_step that makes its own steps";
 }

@@ -60,7 +60,7 @@ OptimizerCopy::OptimizerCopy(Optimizer& optimizer, Communicator& communicator)
 void OptimizerCopy::restore(Optimizer& optimizer) const {
   std::vector<std::string> none_differs;
   optimizer.load_options(detail::without_spoilt_rates(options_), none_differs);
-  rates_.restore(optimizer);  // one that isn't finite comes back as it was, for the next step to refuse it
+  rates_.restore(optimizer);  // even a rate that isn't finite, which the next step rejects
   optimizer.load_state(state_);
 }
 

@@ -65,7 +65,7 @@ class StepTogether final : public StepStrategy {
   }
 };
 
-/// One backward pass for each optimizer, with its own loss, and the new weights of those before.
+/// One backward pass for each optimizer, on its own loss and with the weights already updated.
 class StepInTurn final : public StepStrategy {
  public:
   using StepStrategy::StepStrategy;
@@ -74,7 +74,7 @@ class StepInTurn final : public StepStrategy {
   std::optional<std::size_t> first_turn() const override { return steps_.first_due(); }
   bool repeats_batches() const override { return true; }
 
-  /// A stop after the first step comes true after those of all.
+  /// A stop that is requested after the first step takes effect after the steps of all optimizers.
   void make_steps(detail::FunctionRef<void()> add_gradients) override {
     const auto first = steps_.first_due();
     steps_.step(first);
@@ -122,7 +122,7 @@ class StepByHand final : public StepStrategy {
     }
   }
 
-  /// They are made already.
+  /// The `training_step` has already made them.
   void make_steps(detail::FunctionRef<void()>) override {
     if (steps_.has_stepped() || steps_.has_overflowed() || steps_.has_rejected() ||
         core_.control.should_training_stop)
@@ -148,7 +148,7 @@ class StepByHand final : public StepStrategy {
   bool is_last_ = true;
 
  protected:
-  /// The last one is for the agreement at the end of a step.
+  /// Adds a reducer without parameters, for the agreement of the processes at the end of a step.
   std::vector<std::vector<FlatParameters*>> by_reducer(
       const std::vector<FlatParameters*>& parameters) const override {
     auto result = StepStrategy::by_reducer(parameters);

@@ -20,8 +20,8 @@
 
 namespace etude::inline v0 {
 
-/// How the optimizers share an update: see StepSharing. It also has what adds up the gradients of several
-/// processes, since that depends on who shares a backward pass.
+/// How the optimizers share an update: see StepSharing. Also owns the reducers that add up the gradients of
+/// several processes, since these depend on which optimizers share a backward pass.
 class StepStrategy {
  public:
   /// All must outlive it.
@@ -36,11 +36,11 @@ class StepStrategy {
   /// Called once with several processes: adds up the gradients of `parameters`, a list for each optimizer.
   void join(const std::vector<FlatParameters*>& parameters);
 
-  /// An update begins.
+  /// Called when an update begins.
   virtual void begin() {}
   /// The optimizer whose loss the micro-batches have first, if each has its own.
   virtual std::optional<std::size_t> first_turn() const { return {}; }
-  /// The backward pass of a micro-batch comes.
+  /// Called before the backward pass of a micro-batch.
   virtual void begin_backward(bool is_last);
   /// Makes the training step of a micro-batch, and returns its share of the group's loss.
   virtual torch::Tensor loss_of(Batch& batch);
@@ -52,11 +52,11 @@ class StepStrategy {
   /// Whether all processes must do the same in a backward pass.
   virtual bool is_on_one_path() const { return false; }
 
-  /// Makes the steps of the optimizers that are due. The first one's gradients are complete; `add_gradients`
-  /// adds those of one whose turn it is.
+  /// Makes the steps of the optimizers that are due. The first optimizer's gradients are complete;
+  /// `add_gradients` adds those of each later one in its turn.
   virtual void make_steps(detail::FunctionRef<void()> add_gradients) = 0;
 
-  /// Makes the step of one optimizer before those of the others, where the program says when.
+  /// Makes the step of one optimizer before those of the others, if the program decides when.
   virtual void step_early(std::size_t) {}
 
   /// With several processes, adds up the gradients of the backward pass under way; null in one.

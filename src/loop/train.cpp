@@ -410,7 +410,7 @@ void TrainLoop::run_epochs() {
   while (has_epoch()) {
     open_epoch([&] { run_steps(); });
     close_epoch();
-    if (stop_is_due()) break;  // A signal is handled at the end, which is all that is left.
+    if (stop_is_due()) break;  // Only the end is left, and it handles a signal.
     core_.ranks.throw_if_interrupted();
   }
 }
@@ -498,7 +498,7 @@ TrainOutput TrainLoop::finish() {
     if (!was_at_end) stoppable([&] { events_.raise<Stop>(reason); });
     requests_.agree();
   }
-  // First the requests since the last step, then those that came meanwhile or before a stop.
+  // First honours the requests since the last step, then those made meanwhile or before a stop.
   for (int i = 0; i < 2; ++i) stoppable([&] { requests_.honour(); });
   checkpoints_.announce();
   phase().enter(TrainingStage::done);

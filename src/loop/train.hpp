@@ -30,7 +30,7 @@ namespace etude::inline v0 {
 /// before work begins, a group that is given up leaves no gradients, and every kind of stop is followed by
 /// the last evaluation and checkpoint.
 ///
-/// `run` is the whole of a `train()`. `HostLoop` calls its parts as a program's own loop comes to them.
+/// `run` is all of `train()`. `HostLoop` calls its parts as the program's own loop reaches them.
 class TrainLoop {
  public:
   /// Where the batches come from: `train_dataset`, or a program's own loop.
@@ -54,7 +54,7 @@ class TrainLoop {
   /// Everything before the first epoch.
   void begin();
 
-  /// Whether an epoch begins now, or goes on.
+  /// Whether an epoch begins now, or continues.
   bool has_epoch() const;
 
   /// Opens an epoch, and calls `steps` to run its steps, unless only its end is left.
@@ -83,10 +83,10 @@ class TrainLoop {
   /// The loss of the last group: see `StepOutput`.
   const torch::Tensor& loss() const { return update_.loss(); }
 
-  /// After whatever may change the program's variables before the first step.
+  /// Called after everything that may change the program's variables before the first step.
   void settle_program_state() { checkpoints_.settle_program_state(); }
 
-  /// Whether the epoch that is open has only its end left.
+  /// Whether only the end of the open epoch is left.
   bool epoch_had_ended() const { return epoch_had_ended_; }
 
   bool stop_is_due() const;
@@ -104,11 +104,11 @@ class TrainLoop {
 
   /// The loaders and plans of the phases after those that are done.
   void plan_phases(const DonePhases& done);
-  /// Takes the options, the loader and the plan of the next of them.
+  /// Takes the options, the loader and the plan of the next phase.
   void enter_planned_phase();
   /// Tells the core the plan of the phase under way, and of the whole training.
   void set_plan();
-  /// Throws ArgumentError, before the first step, for what later phases would refuse.
+  /// Throws ArgumentError, before the first step, for settings that later phases would refuse.
   void check_later_phases();
   /// Throws ArgumentError for optimizers that don't work with an argument.
   void check_optimizers() const;
@@ -148,12 +148,13 @@ class TrainLoop {
   /// The updates that the plan had before they were skipped.
   std::int64_t skipped_of_plan() const { return core_.args.max_steps > 0 ? 0 : skipped_steps(); }
 
-  /// An update that was skipped leaves `max_steps` to be reached with more epochs.
+  /// Adds an epoch if skipped updates have left `max_steps` unreached.
   void extend_epochs();
 
   TrainOutput finish();
 
-  /// After the last checkpoint, one process may read or load all parameters without the others.
+  /// Called after the last checkpoint: from then on, a process may read or load all parameters without the
+  /// others.
   void gather_units();
 
   /// Cleans up after a training that doesn't reach its end.
@@ -161,8 +162,7 @@ class TrainLoop {
 
   void end_interrupted(const Interrupted& interrupted);
 
-  /// Ends the process as the signal would have. Returns, by throwing, if the program's own handler for it
-  /// returns.
+  /// Ends the process as the signal would have. Throws if the program's own handler for it returns.
   [[noreturn]] void end_by(int signal);
 
   /// A phase that is to come.

@@ -28,7 +28,8 @@ UpdateResult Update::run(BatchSource& source, double examples) {
   using enum GradientsResult;
   begin();
 
-  // With several processes, what this one throws is kept until all know of it: they wait for its messages.
+  // With several processes, an exception is kept until all know of it, since they wait for this one's
+  // messages.
   Attempt own(core_);
   own.run([&] { return batches_.fetch(source) == 0 ? no_batches : complete; });
   if (core_.ranks.several()) meet_others(own);
@@ -59,7 +60,7 @@ void Update::begin() {
   is_captured_ = false;
 }
 
-/// Before the backward passes: what the gradients depend on in the other processes.
+/// Before the backward passes, exchanges what the gradients need from the other processes.
 void Update::meet_others(Attempt& own) {
   waited_ = core_.ranks.communicator().waited();
   if (core_.brings_own_batches() && batches_.join_others() > 0 && !own.error())
@@ -228,7 +229,7 @@ void Update::add_gradients_in_turn() {
   if (all.count(GradientsResult::complete) < core_.ranks.world_size()) own.rethrow_stop();
 }
 
-/// Moves the training behind the update.
+/// Advances the training past the update.
 void Update::advance(const DataPosition& next, double epoch, bool has_stepped) {
   if (has_stepped) {
     for (const auto& loss : core_.group.losses())
@@ -257,7 +258,7 @@ void Update::take_losses() {
 void Update::remember() {
   work_.begin_group();
   steps_.begin_gradients();
-  // The program's next forward pass is as that of the first process.
+  // The program's next forward pass uses the first process's buffers.
   if (core_.ranks.several() && core_.args.ddp_broadcast_buffers) core_.share_buffers();
 }
 
@@ -275,7 +276,7 @@ void Update::begin_losses() {
 }
 
 void Update::add_loss(const LossOutput& computed, std::optional<std::size_t> optimizer) {
-  Batch batch;  // The program keeps it to itself.
+  Batch batch;  // The program doesn't pass on its tensors.
   batch.size = core_.args.per_device_train_batch_size;
   events_.raise<ForwardBegin>(batch);
   log_parts(core_, computed);

@@ -32,7 +32,7 @@ enum class UpdateResult {
   done
 };
 
-/// One update of the weights: `run` makes it, in the order of its text.
+/// One update of the weights: `run` makes it, in the order in which its code reads.
 class Update {
  public:
   /// Both must outlive this.
@@ -40,11 +40,12 @@ class Update {
 
   /// Called in a training once its optimizers exist.
   void begin_training();
-  /// Called before another phase makes others.
+  /// Called before another phase makes other optimizers.
   void end_training();
 
-  /// Makes an update with the next micro-batches of `source`; then the training is behind them. All processes
-  /// return the same; what one of them throws to stop, all throw. `examples`: of the epoch, in full batches.
+  /// Makes an update with the next micro-batches of `source`, and advances the training past them. All
+  /// processes return the same; if one throws to stop, all throw. `examples`: those of the epoch, in full
+  /// batches.
   UpdateResult run(BatchSource& source, double examples);
 
   // Instead of `run`, for losses that a program computes as its own loop comes to them: `take_losses` once,
@@ -53,23 +54,23 @@ class Update {
 
   /// Throws ArgumentError, and changes nothing, for options and callbacks that need the batches.
   void take_losses();
-  /// Remembers what the program's forward passes change, before them.
+  /// Called before the program's forward passes, to remember what they change.
   void remember();
   void begin_losses();
   /// Adds the gradients of a loss, for all parameters or for those of one optimizer.
   void add_loss(const LossOutput& computed, std::optional<std::size_t> optimizer);
   /// Makes the step of one optimizer before the others'.
   void make_step(std::size_t optimizer);
-  /// A micro-batch is done that isn't the last.
+  /// Called when a micro-batch other than the last is done.
   void end_micro_batch() { events_.raise<SubstepEnd>(); }
-  /// Makes the steps that are left; then the training is behind the update.
+  /// Makes the steps that are left, and advances the training past the update.
   UpdateResult complete(double examples);
 
   /// Keeps the loss of each group, for `loss`.
   void keep_loss() { keeps_loss_ = true; }
   const torch::Tensor& loss() const { return loss_; }
 
-  /// The number of micro-batches in the last update, those of this process.
+  /// The number of this process's micro-batches in the last update.
   std::int64_t size() const { return size_; }
 
  private:
@@ -81,10 +82,10 @@ class Update {
   void make_steps();
   void advance(const DataPosition& next, double epoch, bool has_stepped);
 
-  /// The last of them: from here on, nothing is repeated.
+  /// The last part of `run`: from here on, nothing is repeated.
   UpdateResult conclude(const DataPosition& next, double examples);
   void make_strategy(StepSharing sharing);
-  /// Those of each optimizer.
+  /// The parameters of each optimizer.
   std::vector<FlatParameters*> parameters() const;
 
   /// Runs the micro-batches that are left of the group; false if it was given up.
@@ -93,10 +94,10 @@ class Update {
   bool run_parts_that_fit();
   void run_micro_batch(Batch& batch);
   void run_part(Batch& given);
-  /// The gradients of an optimizer whose turn it is, from its own loss.
+  /// Adds the gradients of the optimizer whose turn it is, from its own loss.
   void add_gradients_in_turn();
   GradientsResults finish_gradients(GradientsResult result);
-  /// Throws DataError if no process may be without batches while others have some.
+  /// Throws DataError unless a process may lack batches while others have some.
   void check_may_lack_batches(const GradientsResults& all) const;
   /// Whether all processes must do the same in a backward pass.
   bool is_on_one_path() const { return core_.sharded_units || strategy_->is_on_one_path(); }

@@ -22,7 +22,7 @@ class WorkUnderWay {
   /// Nothing is left to begin again.
   void finish_reentry() { remaining_ = Reentry::nothing; }
 
-  /// Whether the epoch that begins is the one that the checkpoint has.
+  /// Whether the epoch that begins is the checkpoint's.
   bool reenters_epoch() const { return remaining_ == Reentry::epoch; }
   /// Called after the `EpochBegin` of that epoch: restores what its handlers changed.
   void enter_epoch();
@@ -49,16 +49,16 @@ class WorkUnderWay {
   SafePoint at_exception();
   /// Writes a checkpoint of the beginning of the unfinished work or, without any, of `now`.
   void save_after_exception(const std::optional<SafePoint>& now);
-  /// Writes a checkpoint, which has a group half done, and the beginning of an evaluation.
+  /// Writes a checkpoint, with a half-done group or from the beginning of an evaluation.
   void save_after(const Interrupted& interrupted);
 
  private:
   /// The outermost part that must begin again before a training is where its checkpoint was written.
   enum class Reentry { training, epoch, group, nothing };
 
-  /// Whether the group that comes is the one that a checkpoint has; from then on nothing is left to reenter.
+  /// Whether the next group is the checkpoint's; from then on, nothing is left to reenter.
   bool reenters_group();
-  /// Not once the best weights may be loaded, nor while a resumed training has done nothing beyond its
+  /// False once the best weights may have been loaded, and in a resumed training that has not yet passed its
   /// checkpoint.
   bool may_save() const;
 

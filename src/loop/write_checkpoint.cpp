@@ -66,7 +66,7 @@ StateDict random_of_others(const Ranks& ranks, const StateDict& own) {
   return result;
 }
 
-/// Adds the program's variables, those of all processes.
+/// Adds the program's variables of all processes.
 void add_program_state(const TrainerCore& core, CheckpointContents& contents) {
   if (core.options.program_state.empty()) return;
   auto own = save_variables(core.options.program_state);
@@ -144,7 +144,7 @@ torch::Tensor sparse_gradient(const std::map<std::string, torch::Tensor>& tensor
                                        parameter.sizes(), options.layout(at::kSparse));
 }
 
-/// `scale` is that of the gradients now, as a multiple of that of the saved ones.
+/// `scale` is the current scale of the gradients, as a multiple of the saved gradients'.
 void load_gradients(FlatParameters& flat, const std::map<std::string, torch::Tensor>& tensors, double scale) {
   flat.mend();
   for (std::size_t i = 0; i < flat.layout()->slots.size(); ++i) {

@@ -21,8 +21,8 @@ class Accumulation {
   /// The number in that epoch. Throws ArgumentError unless it is at least 1.
   std::int64_t in(std::int64_t epoch) const;
 
-  /// `in` as a function that uses this object, of epochs counted from `first`; empty if the number is the
-  /// same in all epochs.
+  /// The function `in`, of epochs counted from `first`, which refers to this object; empty if the number is
+  /// the same in all epochs.
   AccumulationOf by_epoch(std::int64_t first = 0) const;
 
   void begin_epoch(std::int64_t epoch) { steps_ = in(epoch); }

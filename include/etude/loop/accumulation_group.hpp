@@ -17,11 +17,11 @@ namespace etude::inline v0 {
 /// The accumulation group under way: the micro-batches of one update of the weights.
 class AccumulationGroup {
  public:
-  /// Begins a group of `size` micro-batches, of which nothing is counted yet. The losses remain.
+  /// Begins a group of `size` micro-batches, with nothing counted yet. The losses are kept.
   void begin(std::int64_t size);
   /// The number of its micro-batches.
   std::int64_t size() const { return size_; }
-  /// The same, once it is known how many the other processes have.
+  /// Sets that number, once it is known how many the other processes have.
   void set_size(std::int64_t size) { size_ = size; }
 
   /// The group's input tokens that count as seen, and its floating-point operations.
@@ -37,20 +37,20 @@ class AccumulationGroup {
   void set_num_items(std::optional<double> items) { num_items_ = items; }
   std::optional<double> num_items() const;
 
-  /// How the losses of its micro-batches add up, and if by their divisors, the group's.
+  /// How the losses of its micro-batches add up and, if they do so by divisors, the group's divisor.
   void set_reduction(LossReduction reduction) { reduction_ = reduction; }
   void set_divisor(std::optional<LossDivisor> divisor) { divisor_ = std::move(divisor); }
   const std::optional<LossDivisor>& divisor() const;
 
-  /// `arrive` sets what depends on the other processes; it is called before that is first used.
+  /// `arrive` sets the values that depend on the other processes; it is called before their first use.
   void settle_by(std::function<void()> arrive) { arrive_ = std::move(arrive); }
   void settle() const {
     if (const auto arrive = std::exchange(arrive_, nullptr)) arrive();
   }
 
-  /// The losses of the micro-batches, or of their parts, that are done.
+  /// Adds the loss of a micro-batch, or of a part of one, that is done.
   void add_loss(torch::Tensor loss) { losses_.push_back(std::move(loss)); }
-  /// Forgets them, and a part that an exception has left.
+  /// Forgets the losses, and a part that an exception has left unfinished.
   void forget_losses() {
     losses_.clear();
     part_share_ = 1;
@@ -62,7 +62,7 @@ class AccumulationGroup {
   /// Passes a micro-batch to `run` in parts of at most `part_size` examples.
   template <class Run>
   void in_parts(const Batch& batch, std::int64_t part_size, Run run) {
-    part_share_ = 1;  // an exception may have left that of a part
+    part_share_ = 1;  // an exception may have left a part's share
     if (batch.size > 0 && part_size >= batch.size) {
       auto whole = batch;
       return run(whole);
@@ -75,22 +75,23 @@ class AccumulationGroup {
     part_share_ = 1;
   }
 
-  /// Begins a micro-batch: the fraction of its examples that this process has, if there are several, and the
-  /// divisor of its loss, if that is known.
+  /// Begins a micro-batch. `share`: the fraction of its examples that this process has, if there are several
+  /// processes; `divisor`: the divisor of its loss, if known.
   void set_batch(double share, std::optional<LossDivisor> divisor = {});
   /// The divisor of the part under way, where `in_parts` makes several.
   void set_part_divisor(std::optional<LossDivisor> divisor) { part_divisor_ = std::move(divisor); }
   /// Whether the micro-batch under way only keeps this process in step with the others.
   bool is_padding() const { return batch_share_ == 0; }
 
-  /// The fraction of the group's examples, over all processes, in a micro-batch or the part of it under way,
-  /// if all micro-batches have as many.
+  /// The fraction of the group's examples, over all processes, that the current micro-batch or part has, if
+  /// all micro-batches are equally large.
   double share_of_examples() const { return batch_share_ * part_share_ / static_cast<double>(size_); }
-  /// What the loss of a micro-batch, or of the part of it under way, is multiplied by to add up to the
-  /// group's: 1 if losses are sums, the fraction of the group's divisor if that is known, and otherwise
-  /// `share_of_examples`. Unset if a divisor is on a device.
+  /// The factor with which the loss of the current micro-batch or part adds up to the group's: 1 if losses
+  /// are sums, the fraction of the group's divisor if that is known, and otherwise `share_of_examples`. Unset
+  /// if a divisor is on a device.
   std::optional<double> share() const;
-  /// `loss` times that share; 0 if it is a mean over nothing. `outputs` are those that it depends on.
+  /// `loss` times that share; 0 if it is a mean over nothing. `outputs` are the outputs that the loss depends
+  /// on.
   torch::Tensor share_of(torch::Tensor loss, const Tensors& outputs = {}) const;
   /// Whether the losses add up as they are.
   bool adds_up() const { return reduction_ == LossReduction::sum; }

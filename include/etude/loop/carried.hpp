@@ -14,15 +14,16 @@ void check_carried_state(const RunSettings& run, const Trained& trained);
 
 namespace detail {
 
-/// These tensors of the other processes, each named "ranks.RANK.NAME".
+/// Gathers these tensors from the other processes, each named "ranks.RANK.NAME".
 StateDict tensors_of_others(const Ranks& ranks, const StateDict& own);
 
-/// The contents of a checkpoint's file of carried state: that of this process, and of the others as
-/// "ranks.RANK.NAME"; `in_group`, in the middle of an accumulation group, also that of its beginning, as
-/// "group.NAME".
+/// The contents of a checkpoint's file of carried state: this process's, and the other processes' as
+/// "ranks.RANK.NAME". With `in_group`, in the middle of an accumulation group, also the state at the group's
+/// beginning, as "group.NAME".
 StateDict carried_state_of_all(const Ranks& ranks, const Trained& trained, bool in_group);
 
-/// Keeps of a checkpoint's carried state that of this process, at the place where the training continues.
+/// Keeps only this process's part of a checkpoint's carried state, for the place where the training
+/// continues.
 void take_own_carried(const RunSettings& run, const RunPosition& now, ResumePoint& point);
 
 /// Gives the model copies of these tensors, on its device.

@@ -33,16 +33,16 @@ inline std::optional<torch::ScalarType> autocast_dtype(const TrainingArguments& 
   return args.bf16 ? std::optional(torch::kBFloat16) : args.fp16 ? std::optional(torch::kHalf) : std::nullopt;
 }
 
-/// Tensors of bfloat16 and float16 as float32, and others as they are.
+/// Converts a bfloat16 or float16 tensor to float32, and returns any other unchanged.
 torch::Tensor as_float32(const torch::Tensor& tensor);
 
-/// The batch, or if the weights were cast, `cast`, which becomes a copy with inputs of their type.
+/// Returns the batch or, if the weights were cast, `cast`, set to a copy with inputs of the weights' type.
 inline const Batch& fitting(const TrainerCore& core, const Batch& batch, std::optional<Batch>& cast) {
   return core.weights_are ? cast.emplace(with_inputs_as(batch, *core.weights_are)) : batch;
 }
 
-/// The result of `compute()`, which runs under autocast if the arguments ask for it. Loss and outputs are
-/// float32 then, and where the weights were cast.
+/// The result of `compute()`, which runs under autocast if the arguments ask for it. In that case, and if the
+/// weights were cast, the loss and outputs are float32.
 template <std::invocable Compute>
 LossOutput in_precision(const TrainerCore& core, Compute compute) {
   const auto dtype = autocast_dtype(core.args);
@@ -75,8 +75,8 @@ class LossParts {
 LossOutput compute_loss(TrainerCore& core, const Batch& batch, std::optional<double> num_items_in_batch);
 
 /// The outputs of the model for a batch without labels, and the loss if the model computes it: an output
-/// named "loss", or the first one if outputs have no names and it has no dimensions. In a prediction that is
-/// no loss if it is the only output, or if none of a single example's outputs has dimensions.
+/// named "loss", or the first one if outputs have no names and it has no dimensions. In a prediction, such an
+/// output isn't a loss if it is the only one, or if no output of a single example has dimensions.
 LossOutput outputs_without_labels(TrainerCore& core, const Batch& batch);
 
 /// The parts of a loss that are logged, detached. Throws DataError for a part that isn't one element.

@@ -47,7 +47,7 @@ struct TrainerCore : RunSettings, RunPosition, Trained, RunReports {
   /// Prepares the machine for a training, and warns if its LibTorch is slow.
   void prepare_machine() const;
 
-  /// Warns of trained parameters of the loss, which no checkpoint has.
+  /// Warns if the loss has trained parameters, which no checkpoint contains.
   void warn_of_unsaved_state() const;
 
   /// Saves the weights, and the processing class, to files in a folder.
@@ -58,7 +58,7 @@ struct TrainerCore : RunSettings, RunPosition, Trained, RunReports {
   void make_model();
   /// Gives all processes the weights and buffers of the first.
   void share_model();
-  /// Likewise for the buffers, which each process's batches have changed.
+  /// Gives all processes the buffers of the first, since each process's batches have changed them.
   void share_buffers();
 
   /// Calls backward on a training loss, scaled if fp16 requires it.
@@ -82,14 +82,14 @@ struct TrainerCore : RunSettings, RunPosition, Trained, RunReports {
   /// The batches of the current epoch from the training's position. Reacts to signals, because skipping ahead
   /// in a stream or sampler takes time.
   BatchStream begin_batches() const;
-  /// Writes the state of the dataset into the position, if it isn't kept after each batch and the batches end
-  /// there: in the middle of an update it is unknown.
+  /// Writes the dataset's state into the position, unless it is kept after each batch. Does nothing in the
+  /// middle of an update, where the state is unknown.
   void ask_dataset_state();
-  /// The position after an update with this many more `micro_batches`, where the epoch's number of `examples`
-  /// and the dataset's state are those of the stream of batches.
+  /// The position after an update of `micro_batches` more micro-batches. The epoch's number of `examples` and
+  /// the dataset's state come from the stream of batches.
   DataPosition position_after(std::int64_t examples, std::shared_ptr<const DatasetState> dataset_state,
                               std::int64_t micro_batches) const;
-  /// Whether each of several processes brings batches of its own: of a dataset that is already divided, of a
+  /// Whether each of several processes brings different batches: of a dataset that is already divided, of a
   /// loader that doesn't divide it, or from a program's own loop.
   bool brings_own_batches() const;
   /// The batches left in the epoch under way, in the process that has most; unset if some process doesn't
@@ -99,27 +99,27 @@ struct TrainerCore : RunSettings, RunPosition, Trained, RunReports {
   DatasetInfo train_dataset_info() const;
   /// The number of items that a loss of these labels is divided by, if it may take that number.
   std::optional<double> items_in(const Tensors& labels) const;
-  /// How the losses of parts of a batch make that of the whole, for a loss module of LibTorch's and for a
-  /// model that knows it of its own loss.
+  /// How the losses of a batch's parts combine into the batch's; known for LibTorch's loss modules, and for
+  /// models that report it for the loss that they compute.
   LossReduction loss_reduction() const;
-  /// What the loss of these labels is divided by, if that reduction is `mean`.
+  /// The divisor of the loss of these labels, if that reduction is `mean`.
   std::optional<LossDivisor> loss_divisor(const Tensors& labels) const;
-  /// Counts the tokens of the group's micro-batches, and what their losses are divided by, except for those
-  /// with a share of 0. Returns the divisors, if they are known and needed.
+  /// Counts the tokens of the group's micro-batches and the divisors of their losses, except for
+  /// micro-batches with a share of 0. Returns the divisors, if they are known and needed.
   std::vector<std::optional<LossDivisor>> count(const std::vector<Batch>& micro_batches,
                                                 const std::vector<double>& shares);
-  /// Warns, once, that nobody knows what the loss is divided by.
+  /// Warns, once, that the divisor of the loss is unknown.
   void warn_of_unknown_divisor();
 
   /// Everything about the training's position that TrainerState doesn't hold.
   TrainingProgress current_progress();
 
-  /// Loads what was saved, except for what is known of the training examples, which stays.
+  /// Loads saved progress, but keeps what is known of the training examples.
   void load_progress(const TrainingProgress& saved);
 
   Context context();
 
-  /// Adds the number of updates that were left out, if there were any.
+  /// Adds the number of skipped updates, if there were any.
   void add_skipped_steps(Metrics& logs) const;
   /// Adds `epoch` and the values that callbacks have logged.
   void complete_logs(Metrics& logs);

@@ -37,7 +37,7 @@ class TrainingDryRun {
   /// the losses; reading it waits for the device.
   torch::Tensor step(const std::vector<Batch>& group);
 
-  /// Adds the gradients of one accumulation group to those there are. Returns the mean of the losses.
+  /// Adds the gradients of one accumulation group to the existing ones. Returns the mean of the losses.
   torch::Tensor add_gradients(const std::vector<Batch>& group);
 
   /// Discards gradients, such as those that a step that threw has left behind.
@@ -68,7 +68,7 @@ class TrainingDryRun {
   std::optional<EvalGuard> modes_;
   std::optional<OptimizerCopy> optimizer_begin_;
   std::string torch_state_;  // of the user's own optimizer, which may have stepped elsewhere
-  /// Until everything is restored.
+  /// Unset once everything is restored.
   std::optional<Snapshot<part::Weights, part::Carried, part::DataPositions, part::Logs, part::Generators>>
       begin_;
 };

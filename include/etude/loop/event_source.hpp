@@ -63,7 +63,8 @@ struct ListedCallback {
   CallbackHandling handling;  // of the vocabulary
   const void* callback;
   std::string (*watched_metric)(const void* callback);  // null if it waits for none
-  /// Whether it may change or hear what an evaluation finds; run-time callbacks are asked themselves.
+  /// Whether it may change or receive the results of an evaluation; run-time callbacks are checked
+  /// separately.
   bool may_add_metrics;
 };
 
@@ -87,9 +88,9 @@ ListedCallback listed_callback(const Callback& callback) {
 
 }  // namespace detail
 
-/// Raises a trainer's events, and makes every exit the same: whatever began gets its end event, every
-/// callback hears of an error, and the exception leaves as it was thrown. The loops work with it: of a
-/// trainer's type they know no more than its TrainerTable.
+/// Raises a trainer's events, and makes every exit the same: each open scope gets its end event, every
+/// callback gets the error, and the exception propagates unchanged. The loops use this class, and know
+/// nothing of a trainer's type but its TrainerTable.
 class EventSource {
  public:
   /// Nothing is raised before `connect`.
@@ -98,8 +99,8 @@ class EventSource {
   EventSource& operator=(const EventSource&) = delete;
   ~EventSource();
 
-  /// Called by the trainer, which owns this and the callbacks that it lists afterwards; and again, with
-  /// another table, by its destructor, when a derived part is gone.
+  /// Called by the trainer, which owns this object and then lists its callbacks. The trainer's destructor
+  /// calls it again, with another table, once the derived part is destroyed.
   void connect(TrainerRef trainer, const TrainerTable& table);
 
   /// Adds a callback of the trainer's list, which must not move.
@@ -153,7 +154,7 @@ class EventSource {
     return event;
   }
 
-  /// Those of `Events` that are handled, and by which callbacks, the trainer itself included.
+  /// The handled events among `Events`, each with its callbacks, including the trainer itself.
   template <class... Events>
   std::vector<detail::HandledEvent> handlers_of(events<Events...>) const {
     return handlers_of(std::vector{short_type_name<Events>()...});
@@ -254,12 +255,12 @@ class EventSource {
   void run_guarded(detail::FunctionRef<void()> method);
   std::vector<detail::HandledEvent> handlers_of(const std::vector<std::string_view>& names) const;
 
-  /// Whether a callback's StopTraining is only a request, because the other processes go on and need this
-  /// one: in a training, except where they are told of it at once.
+  /// Whether a callback's StopTraining becomes a request, because the other processes continue and need this
+  /// one: true in a training, except where they learn of it immediately.
   bool goes_on() const {
     return core_.ranks.several() && core_.is_training() && !core_.ranks.tells_of_stop();
   }
-  /// In a catch block.
+  /// Called in a catch block.
   void stop_or_go_on(const StopTraining& stop) {
     if (!goes_on()) throw;
     core_.control.request_stop(stop.what());

@@ -32,9 +32,9 @@ struct BatchRows {
 
   /// Adds a batch of `size` examples. A batch of 0 is padding, whose rows don't count.
   void add(const EvalPrediction& part, std::int64_t size);
-  /// Those of one batch.
+  /// The numbers of one batch.
   BatchRows of(std::size_t batch) const;
-  /// Those of all batches, as one batch.
+  /// The numbers of all batches, as one batch.
   BatchRows joined() const;
 };
 
@@ -42,13 +42,13 @@ struct BatchRows {
 /// other batches, and, if several processes have parts of a batch, for predictions too.
 void check_joins(const EvalPrediction& part, std::int64_t size, bool several_processes);
 
-/// The rows that all processes have of each batch, in the order of the batches and the processes. What all
-/// examples of a batch share is taken from one process. Shorter rows are padded with -100. RowsByIndex count
-/// from the first of all examples. Throws DataError unless all processes have the same tensors, but for their
-/// sizes.
+/// Gathers the rows of each batch from all processes, ordered by batch and then by process. Tensors that all
+/// examples of a batch share are taken from one process. Shorter rows are padded with -100. RowsByIndex
+/// counts from the first of all examples. Throws DataError unless all processes have the same tensors, apart
+/// from their sizes.
 EvalPrediction gather_rows(Communicator& communicator, const EvalPrediction& own, const BatchRows& rows);
 
-/// The batches of one process, joined: RowsByIndex count from the first of all examples.
+/// The batches of one process, joined: RowsByIndex counts from the first of all examples.
 EvalPrediction renumbered(EvalPrediction all, const BatchRows& rows);
 
 /// Concatenates tensors along the first dimension on the CPU, in memory that is allocated once if the number
@@ -75,8 +75,8 @@ class GatheredTensor {
   torch::Tensor all_;
 };
 
-/// Collects what an evaluation keeps of its batches. Tensors on a device stay there until there are
-/// `to_cpu_after` of them, or until the end.
+/// Collects the tensors that an evaluation keeps of its batches. Tensors on a device stay there until there
+/// are `to_cpu_after` of them, or until the end.
 class Gathered {
  public:
   /// `examples`: the expected number, if known.

@@ -20,14 +20,14 @@ class HostLoop {
   /// Ends a training that isn't finished, without an exception.
   ~HostLoop();
 
-  /// Throws Error if one is under way, which `method` can't be called in.
+  /// Throws Error, with the name of `method`, if a training is under way.
   void check_none(const char* method) const;
 
   void begin(const TrainOptions& options);
   /// Takes a micro-batch, and makes an update once there are `gradient_accumulation_steps` of them.
   StepOutput step(Batch batch);
 
-  /// Whether a call of backward(loss) is the program's, between its steps, and not a part of a training step.
+  /// Whether backward(loss) was called by the program between its steps, rather than within a training step.
   bool takes_losses() const;
   /// Adds the gradients of a loss, for all parameters or for those of one optimizer.
   void backward(const LossOutput& computed, std::optional<std::string_view> optimizer = {});

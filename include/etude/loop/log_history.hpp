@@ -15,7 +15,7 @@ class LogHistory {
   /// `state` must outlive this.
   explicit LogHistory(TrainerState& state) : state_(state) {}
 
-  /// For a `state` that was replaced.
+  /// Called after `state` was replaced.
   void begin_training() { text_ = {}; }
 
   /// Appends a line of these logs and returns its number, or replaces a line. NaNs lose their sign.

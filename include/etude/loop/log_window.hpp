@@ -69,8 +69,8 @@ class LogWindow {
     std::optional<std::int64_t> first = {};
   };
 
-  /// The sum of the losses since the last log, the steps whose weren't finite, and the seconds that each
-  /// process has waited.
+  /// The sum of the losses since the last log, the steps with losses that weren't finite, and the seconds
+  /// that each process waited.
   struct Sums {
     double loss = 0;
     NonFiniteSteps non_finite = {};
@@ -86,7 +86,7 @@ class LogWindow {
 
   LastUpdate& update_of(const std::string& optimizer);
   Sums sums();
-  /// Those since the last log; `are_any`: some process has one.
+  /// The steps since the last log; `are_any`: some process has such a step.
   NonFiniteSteps non_finite_steps(bool are_any);
   void warn_of_slow_rank(std::int64_t steps, const std::vector<double>& waits);
   double take_loss(std::int64_t global_step, const Sums& sums);

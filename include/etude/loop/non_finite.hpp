@@ -15,8 +15,8 @@
 
 namespace etude::inline v0 {
 
-/// Keeps losses and gradients that aren't finite away from the weights, as `on_non_finite` says, and finds
-/// out where they came from.
+/// Keeps losses and gradients that aren't finite away from the weights, as `on_non_finite` requires, and
+/// finds out where they came from.
 class NonFiniteUpdates {
  public:
   /// The loss of a batch, as in a training step.
@@ -25,11 +25,11 @@ class NonFiniteUpdates {
   /// A training stops at the last of this many steps in a row with an update that was rejected. The count is
   /// part of the training's progress, so only a step whose updates are all made clears it.
   static constexpr int most_in_a_row = 50;
-  /// The interval, in updates, at which `restore` copies the state that it goes back to, and how often it
-  /// goes back to the same one before the training stops.
+  /// The interval, in updates, between copies of the state that `restore` returns to, and the number of
+  /// returns to the same copy before the training stops.
   static constexpr std::int64_t updates_per_copy = 100;
   static constexpr int most_restores = 3;
-  /// The number of rejected updates of a training whose origin is looked for.
+  /// The number of rejected updates in a training for which the origin is searched.
   static constexpr int most_diagnoses = 10;
 
   /// `events` must outlive this.
@@ -43,14 +43,14 @@ class NonFiniteUpdates {
   void end_step() {
     if (!has_rejected_) core_.progress.rejected_in_a_row = 0;
   }
-  /// Whether an update of the step under way wasn't accepted: those that are left of the step aren't made.
+  /// Whether an update of the current step was rejected; the step's remaining updates are then skipped.
   bool has_rejected() const { return has_rejected_; }
 
   /// Remembers what forward passes change, so that the group can be run again.
   void begin_group();
 
-  /// Whether the norm of the gradients and the group's losses are finite; with several processes, whether
-  /// the norm is, which is the same in all of them.
+  /// Whether the norm of the gradients and the group's losses are finite; with several processes, only the
+  /// norm counts, which is the same in all of them.
   bool accepts(const torch::Tensor& grad_norm);
 
   /// Called for an update that wasn't accepted: runs its micro-batches again to find the origin, unless

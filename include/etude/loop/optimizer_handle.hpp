@@ -43,14 +43,14 @@ class OptimizerHandle {
   OptimizerHandle(TrainerCore& core, std::size_t place) : core_(core), place_(place) {}
 
   /// Adds the gradients of `loss`, one element, to those of this optimizer's parameters, and of no others. In
-  /// a training step, multiplies it by the micro-batch's share of its group, in all processes, and with fp16
-  /// by the scale.
+  /// a training step, multiplies the loss by the micro-batch's share of its group, over all processes, and
+  /// with fp16 by the scale.
   void backward(const torch::Tensor& loss) const { core_.backward(loss, place_); }
 
   /// Adds up the gradients of all processes, clips them, updates the parameters and clears the gradients,
-  /// unless those of fp16 have overflowed. In a group of several micro-batches, only the last one's call does
-  /// so, and the others' gradients count. Throws ArgumentError outside of a `training_step`, and unless the
-  /// trainer declares that it makes the steps.
+  /// unless the gradients overflowed in fp16. In a group of several micro-batches, only the call for the last
+  /// one does so, with the gradients of all. Throws ArgumentError outside of a `training_step`, and unless
+  /// the trainer declares that it makes the steps.
   void step() const;
 
   Optimizer* operator->() const { return core_.optimizers[place_].optimizer.get(); }

@@ -16,7 +16,7 @@ namespace detail {
 /// Everything wrong with the option `optimizers`.
 std::vector<std::string> faults_of_optimizers(const TrainerOptions& options);
 
-/// The trainer's arguments with those that one optimizer, or one phase, has instead.
+/// The trainer's arguments, overridden by those of one optimizer or one phase.
 template <class Own>
 TrainingArguments arguments_of(TrainingArguments args, const Own& own) {
   const auto set = [](auto& field, const auto& value) {
@@ -48,7 +48,7 @@ DataLoaderOptions eval_loader_options(const TrainerOptions& options, const Train
 /// was replaced.
 void warn_of_stale_optimizer(const TrainerOptions& options);
 
-/// Warns if the best model is the one with the greatest metric, and the metric is called like an error.
+/// Warns if the best model is the one with the greatest metric, and the metric's name suggests an error.
 void warn_of_greatest_error(const TrainingArguments& args);
 
 /// Warns if this LibTorch's matrix products are many times slower than they could be.

@@ -33,11 +33,11 @@ class PhaseClock {
   /// Whether a trace is recorded.
   bool traces() const { return trace_ != nullptr; }
 
-  /// Ends the training on it, unless that is done: writes the trace, and prints the table and advice where
-  /// `log_level` shows them. Reports errors on the terminal.
+  /// Ends the training on the clock, unless that is done: writes the trace, and prints the table and advice
+  /// where `log_level` shows them. Reports errors on the terminal.
   void finish() noexcept;
 
-  /// A phase, for its own lifetime; the one before goes on afterwards.
+  /// A phase that lasts as long as this object; the previous phase continues afterwards.
   class Scope {
    public:
     /// `is_shown`: as a part of the trace.
@@ -54,7 +54,8 @@ class PhaseClock {
     Clock::time_point begin_;
   };
 
-  /// A named part of the trace, for its own lifetime: a step with its number, an event, a callback.
+  /// A named part of the trace that lasts as long as this object: a step with its number, an event, a
+  /// callback.
   class Slice {
    public:
     static constexpr std::int64_t no_number = -1;
@@ -82,7 +83,7 @@ class PhaseClock {
   std::int64_t steps_ = 0;
   bool runs_ = false;
   std::unique_ptr<PhaseTrace> trace_;
-  const TrainingArguments* args_ = nullptr;  // these of the training
+  const TrainingArguments* args_ = nullptr;  // of the training
   FileSystem* files_ = nullptr;
   bool on_cpu_ = true;
 };
@@ -93,11 +94,11 @@ class PhaseClock::Step : Slice {
   Step(PhaseClock& clock, std::int64_t number) : Slice(clock, "step", number) { ++clock.steps_; }
 };
 
-/// A training on the clock, which ends with it, however that comes.
+/// A training on the clock, which ends with this object, even if an exception ends it.
 class PhaseClock::Run {
  public:
-  /// All of these must outlive it. `outside`: the phase of the time outside of any other. Throws
-  /// CheckpointError if the folder of `trace_file` can't be created.
+  /// All of these must outlive it. `outside`: the phase for time outside of any other. Throws CheckpointError
+  /// if the folder of `trace_file` can't be created.
   Run(PhaseClock& clock, const TrainingArguments& args, FileSystem& files, bool on_cpu,
       TimedPhase outside = TimedPhase::other);
   Run(const Run&) = delete;

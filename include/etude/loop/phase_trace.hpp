@@ -16,12 +16,12 @@ class PhaseTrace {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// The slices that are kept, the first ones: about 100 MB of text.
+  /// The maximum number of slices, about 100 MB of text; later ones are left out.
   static constexpr std::size_t most_slices = 1'000'000;
 
   explicit PhaseTrace(std::size_t most = most_slices) : most_(most) {}
 
-  /// Without a number, it is below 0.
+  /// `number` is below 0 for a slice without one.
   void add(std::string_view name, std::string_view category, std::int64_t number, Clock::time_point begin);
 
   /// The number of slices beyond the limit.

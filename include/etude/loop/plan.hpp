@@ -9,7 +9,7 @@
 
 namespace etude::inline v0 {
 
-/// How many steps a training takes, as Hugging Face's Trainer counts them: a partial last group of an epoch
+/// The number of steps of a training, counted as by Hugging Face's Trainer: a partial last group of an epoch
 /// is an update like any other, and `max_steps` overrides `num_train_epochs`.
 struct TrainPlan {
   std::int64_t max_steps = 0;          ///< update steps
@@ -28,8 +28,8 @@ TrainPlan plan_training(const TrainingArguments& args, std::optional<std::int64_
                         const AccumulationOf& accumulation = {});
 
 /// The plan of a training whose batches a program gives one by one, until it has enough or `max_steps` are
-/// done: one epoch. Throws `ArgumentError` if `max_steps` isn't given, but the schedule, unless it
-/// `has_own_schedule`, or an interval depends on it.
+/// done: one epoch. Throws `ArgumentError` if `max_steps` isn't given, but an interval or the schedule
+/// (unless it `has_own_schedule`) depends on it.
 TrainPlan plan_hosted_training(const TrainingArguments& args, bool has_own_schedule);
 
 /// The plan of a training that continues with batches or groups of another size: `global_step` updates of the

@@ -23,7 +23,7 @@ class Ranks {
 
   void join(std::shared_ptr<Communicator> communicator) { communicator_ = std::move(communicator); }
   Communicator& communicator() const { return *communicator_; }
-  /// The same; once this process has left the others, one that sends nothing.
+  /// The communicator or, once this process has left the others, one that sends nothing.
   Communicator& reachable() { return left_ ? alone_ : *communicator_; }
 
   /// Whether there are other processes, and this one still works with them.
@@ -44,20 +44,21 @@ class Ranks {
   /// a signal, throws `Interrupted` in all.
   void interruption_point();
 
-  /// The sum over all processes. After `leave`, the own value times their number.
+  /// The sum over all processes. After `leave`, this process's value times the number of processes.
   std::vector<double> sum(std::vector<double> values) const;
   double sum(double value) const { return several() || left_ ? sum(std::vector{value}).front() : value; }
 
-  /// The largest of all processes' numbers; unset if that of any is.
+  /// The largest number of all processes; unset if any process's is.
   std::optional<std::int64_t> most(std::optional<std::int64_t> number) const;
 
-  /// The texts of all processes, by rank; after `leave`, only the own one.
+  /// The texts of all processes, by rank; after `leave`, only this process's.
   std::vector<std::string> gather(const std::string& text) const;
   /// The text of the first process.
   std::string first(const std::string& text) const { return gather(text).front(); }
   Metrics first(const Metrics& metrics) const;
 
-  /// Replaces the means by those of the values logged in all processes. With `by_rank`, adds those of each.
+  /// Replaces each mean by the mean of the values logged in all processes. With `by_rank`, also adds the mean
+  /// of each process.
   void average(PendingLogs& logs, bool by_rank = false) const;
 
   /// Returns once all processes have come here.
@@ -65,8 +66,8 @@ class Ranks {
     if (several()) communicator_->barrier();
   }
 
-  /// Tells the others that this process ends the training because of `error`, unless that tells of another
-  /// one; torchrun shows it as the cause.
+  /// Tells the others that this process ends the training because of `error`, unless `error` reports that
+  /// another process left; torchrun shows it as the cause.
   void leave(const std::exception_ptr& error);
 
   /// Throws CommunicationError if this process has left the others.
@@ -75,8 +76,8 @@ class Ranks {
   /// Forgets what the processes agreed on in an earlier training.
   void begin_training();
 
-  /// While it lives, the others wait to be told how this process's part of the step has ended, be it by
-  /// StopTraining or for want of memory.
+  /// While it lives, the other processes wait to learn how this process's part of the step ended, whether it
+  /// threw StopTraining or ran out of memory.
   class Telling {
    public:
     explicit Telling(Ranks& ranks) : ranks_(ranks) { ranks_.tells_ = true; }

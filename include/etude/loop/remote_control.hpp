@@ -12,7 +12,7 @@
 namespace etude::inline v0 {
 
 /// Pauses and ends a training from other threads. Each method may be called from any thread at any time; the
-/// training asks at the end of each step, for the price of reading a number.
+/// training checks at the end of each step, at the cost of reading a number.
 class RemoteControl {
  public:
   /// The training waits before its next step, or before its first if none is under way.
@@ -20,7 +20,7 @@ class RemoteControl {
   void resume();
   bool is_paused() const noexcept { return (asked_.load(std::memory_order_acquire) & paused) != 0; }
 
-  /// Asks the training under way to stop, also if it is paused. Returns false if there is none.
+  /// Asks the training under way to stop, even if it is paused. Returns false if there is none.
   bool cancel(std::string_view reason);
 
   /// A training is under way while this lives. A request to stop that comes too late is forgotten.

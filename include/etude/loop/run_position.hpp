@@ -15,7 +15,7 @@ namespace etude::inline v0 {
 struct Evaluation {
   const DataLoader& loader;
   bool is_prediction;
-  std::optional<double> num_items = {};  ///< those of the batch under way, if the loss counts any
+  std::optional<double> num_items = {};  ///< of the current batch, if the loss counts items
 };
 
 /// Whether a trainer is idle, in a training, or in the steps of one of its epochs.

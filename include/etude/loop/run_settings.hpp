@@ -26,8 +26,8 @@ struct Overrides {
   bool steps_by_hand = false;
 };
 
-/// How the optimizers share a step: one backward pass for all, one for each with its own loss, as the
-/// `training_step` of a trainer pleases, or as a program does that computes the losses itself.
+/// How the optimizers share a step: one backward pass for all; one for each, with separate losses; as the
+/// trainer's `training_step` decides; or as a program decides that computes the losses itself.
 enum class StepSharing { together, in_turn, by_hand, by_program };
 
 /// The options and arguments of a run, its processes and its device. They don't change once the trainer is
@@ -35,9 +35,9 @@ enum class StepSharing { together, in_turn, by_hand, by_program };
 /// last.
 struct RunSettings {
   TrainerOptions options;
-  TrainingArguments args;  ///< those of the options, with open choices decided
+  TrainingArguments args;  ///< those of the options, with open choices resolved
   Ranks ranks;
-  std::optional<ShardStage> shard_stage;  ///< what each process keeps only a share of, if anything
+  std::optional<ShardStage> shard_stage;  ///< the state of which each process keeps a share
   torch::Device device = torch::kCPU;
   Overrides overrides;            ///< those of the trainer
   bool is_quiet = false;          ///< see `Quiet`
@@ -50,8 +50,8 @@ struct RunSettings {
   }
   /// Whether checkpoints are written without a callback's request.
   bool may_save() const { return args.save_strategy != SaveStrategy::no || args.load_best_model_at_end; }
-  /// Whether a signal may end the training in the middle of an accumulation group, which a checkpoint then
-  /// has half done. The program's variables have no copy from the group's beginning.
+  /// Whether a signal may end the training in the middle of an accumulation group, which the checkpoint then
+  /// contains half done. False with program variables, which have no copy from the group's beginning.
   bool may_interrupt_groups() const { return !ranks.several() && options.program_state.empty(); }
   /// Whether losses may be divided by the number of items.
   bool may_count_items() const { return options.loss.counts_items() || has_own_compute_loss(); }
@@ -65,14 +65,14 @@ struct RunSettings {
   std::unique_ptr<DataLoader> make_train_dataloader() const;
   std::unique_ptr<DataLoader> make_eval_dataloader(const Dataset& dataset) const;
 
-  /// Throws ArgumentError for a loss that gets a number that differs from batch to batch.
+  /// Throws ArgumentError for a loss that takes the number of items, which differs from batch to batch.
   void check_captured_loss() const;
 
   /// Whether this error makes `auto_find_batch_size` try a smaller size.
   bool finds_batch_size(const std::exception_ptr& error) const;
-  /// Whether this error would do so in a process alone.
+  /// Whether this error would do so in a single process.
   bool is_too_large(const std::exception_ptr& error) const;
-  /// Sets that size, and warns of it.
+  /// Sets the smaller size, and warns of it.
   void shrink_batches();
 };
 

@@ -10,8 +10,8 @@ namespace etude::inline v0 {
 
 /// Compares the training examples, if there is a loader of them, and the evaluation datasets of all
 /// processes: their sizes and checksums, as far as these are known without running a program's own code.
-/// Throws DataError, in all processes, that says which rank has which, unless they are the same or declared
-/// to be parts: see `already_divided`.
+/// Unless they are the same, or are declared to be parts (see `already_divided`), throws DataError in all
+/// processes that lists what each rank has.
 void check_same_data(const RunSettings& run, const DataLoader* train_dataloader);
 
 /// The same for one dataset, which the error calls `name`.

@@ -12,15 +12,15 @@ namespace etude::inline v0::detail {
 /// processes. Throws ArgumentError for a model, an argument or a callback that doesn't work with the stage.
 void shard_optimizers(const RunSettings& run, Trained& trained);
 
-/// The processes give each other the parameters of units, so they must run the same ones: throws `error`,
-/// which ends the training in all.
+/// Throws `error`, which ends the training in all processes: they exchange the parameters of units, so they
+/// must all run the same ones.
 [[noreturn]] void leave_path(const Trained& trained, const std::exception_ptr& error);
 
 /// The same if there is an error. Throws DataError in all processes if only some have batches.
 void check_same_path(const Ranks& ranks, const Trained& trained, GradientsResult fetched,
                      const std::exception_ptr& error);
 
-/// After a training, units run by themselves.
+/// Resets the units when a training ends: modules then run without them again.
 class EndOfUnits {
  public:
   explicit EndOfUnits(Trained& trained) : trained_(trained) {}

@@ -15,8 +15,8 @@ class SlowRank {
     double share = 0;  ///< of the last window's time, in which the others waited
   };
 
-  /// Adds a window of so many seconds, in which each of at least two processes has waited so long. Returns
-  /// the slow process, unless it is the one that was returned last.
+  /// Adds a window of `seconds`, with the seconds that each of at least two processes has waited. Returns the
+  /// slow process, unless it is the one that was returned last.
   std::optional<Finding> add(std::vector<double> waits, double seconds);
 
  private:

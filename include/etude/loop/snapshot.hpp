@@ -52,8 +52,8 @@ class OptimizerCopy {
   LearningRates rates_;
 };
 
-/// The parts of a training that a Snapshot can have. Each takes what it finds when it is made, and its
-/// `restore` puts that back.
+/// The parts of a training that a Snapshot can have. Each copies the current state on construction, and
+/// `restore` restores it.
 namespace part {
 
 /// The weights and buffers of the model, in host memory, and of the loss. Those of the model are restored by
@@ -165,7 +165,7 @@ class Logs {
   PendingLogs logs_;
 };
 
-/// The same, set aside: afterwards none wait, and `restore` puts these before those that were added since.
+/// The same, but set aside: none wait afterwards, and `restore` puts them before the values added since.
 class LogsAside {
  public:
   explicit LogsAside(EventSource& events);
@@ -207,8 +207,8 @@ class MetricState {
 
 }  // namespace part
 
-/// Parts of a training as they were when this was made, which `restore` puts back in their order. `events`
-/// must outlive it.
+/// Copies of parts of a training, made on construction; `restore` restores the parts in order. `events` must
+/// outlive it.
 template <class... Parts>
 class Snapshot {
  public:

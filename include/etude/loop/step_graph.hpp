@@ -34,7 +34,7 @@ class StepGraph {
   std::vector<torch::Tensor> run(const Batch& batch,
                                  detail::FunctionRef<std::vector<torch::Tensor>(Batch&)> work);
 
-  /// The steps that were replayed.
+  /// The number of replayed steps.
   std::int64_t replayed() const { return replayed_; }
 
  private:

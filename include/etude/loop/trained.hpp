@@ -54,7 +54,7 @@ struct Trained {
   ~Trained();
 
   std::int64_t trainable_parameters() const;
-  /// Those of the optimizer whose turn it is. Throws ArgumentError before the first training.
+  /// The learning rates of the optimizer whose turn it is. Throws ArgumentError before the first training.
   std::vector<double> learning_rates() const;
   /// Keeps the moments of the optimizers on the CPU. Throws ArgumentError for one that can't.
   void offload_moments();

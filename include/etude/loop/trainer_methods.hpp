@@ -26,7 +26,7 @@ namespace etude::inline v0::detail {
 struct TrainerTraits {
   Overrides overrides;
   bool is_quiet;                          ///< see `Quiet`
-  std::optional<ShardStage> shard_stage;  ///< what each process keeps only a share of, if anything
+  std::optional<ShardStage> shard_stage;  ///< the state of which each process keeps a share
   std::shared_ptr<Communicator> (*join)(const TrainingArguments&);
 };
 
@@ -41,8 +41,8 @@ PredictionOutput predict(EventSource& events, const Dataset& dataset, const Pred
 LossOutput compute_loss_in_precision(EventSource& events, const Batch& batch,
                                      std::optional<double> num_items_in_batch);
 torch::Tensor training_step(EventSource& events, Batch& batch);
-/// The backward pass of a loss that is a share of its group's, between its events, for all parameters or for
-/// those of one optimizer. Returns the loss, detached.
+/// Runs the backward pass of a loss, already scaled to its share of the group, between its events, for all
+/// parameters or for those of one optimizer. Returns the loss, detached.
 torch::Tensor backward_pass(EventSource& events, const Batch& batch, Tensors outputs, torch::Tensor loss,
                             std::optional<double> share, std::optional<std::size_t> optimizer = {});
 PredictionStepOutput prediction_step(EventSource& events, const Batch& batch,

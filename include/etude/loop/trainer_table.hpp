@@ -41,7 +41,7 @@ struct MethodTable {
   Metrics (*evaluate)(TrainerRef, const EvaluateOptions&);
 };
 
-/// A trainer's methods, of its class if that overrides them.
+/// Calls a trainer's methods, or its class's overrides of them.
 class TrainerMethods {
  public:
   TrainerMethods(TrainerRef trainer, const MethodTable& table) : trainer_(trainer), table_(&table) {}
