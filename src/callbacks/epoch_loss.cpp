@@ -36,8 +36,8 @@ void EpochLoss::on(const StepRestarted&) {
 void EpochLoss::on(const StepEnd& e) {
   std::int64_t examples = 0;
   for (const auto& part : group_) examples += part.examples;
-  // If the losses add up to a mean over items, each is weighted with all examples of the group, of which the
-  // other processes have as many.
+  // If the losses add up to a mean over items, each is weighted by all examples of the group, over all
+  // processes, which have equally many.
   const auto all = static_cast<double>(examples * e.args.world_size());
   for (const auto& [loss, share, size] : group_)
     losses_.add(loss, share > 0 ? static_cast<double>(size) / share : all);

@@ -63,7 +63,7 @@ class LogFormat {
 
   virtual bool lacks_columns() const { return false; }
   virtual std::size_t column_count() const { return 0; }
-  virtual void take_columns(std::string_view /*text*/) {}  ///< takes those of a file
+  virtual void take_columns(std::string_view /*text*/) {}  ///< takes the columns of a file
 
   /// The text of a whole file.
   virtual std::string file(std::vector<std::string> rows) const {
@@ -173,7 +173,7 @@ void append_to_log(const TrainingArguments& args, const std::filesystem::path& p
 }
 
 /// Restores the file to the rows of earlier trainings and those of `state.log_history`, and returns the
-/// number of the former.
+/// number of rows of earlier trainings.
 std::int64_t begin_log_file(const TrainBegin& e, LogFormat& format, const std::string& path, bool append,
                             std::int64_t rows_before) {
   if (!e.state.is_world_process_zero) return rows_before;
@@ -193,7 +193,7 @@ std::int64_t begin_log_file(const TrainBegin& e, LogFormat& format, const std::s
 void add_to_log_file(const Log& e, LogFormat& format, const std::string& path) {
   if (!e.state.is_world_process_zero) return;
   const auto file = log_path(e.args, path);
-  if (format.lacks_columns()) format.take_columns(read_file(file).value_or(""));  // outside of training
+  if (format.lacks_columns()) format.take_columns(read_file(file).value_or(""));  // in an evaluation outside of training
   const auto known = format.column_count();
   auto row = format.row(fields_of(e));
   if (format.column_count() == known) return append_to_log(e.args, file, row + "\n");

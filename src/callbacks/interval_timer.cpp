@@ -56,7 +56,7 @@ bool IntervalTimer::due_in_step(const Context& e, const Interval& interval) {
 
 bool IntervalTimer::passes(const Context& e, const Interval& interval, double now) {
   const double before = std::exchange(passed, now);
-  // The clocks of several processes differ, so the first one's counts.
+  // The clocks of several processes differ, so only the first one's counts.
   if (interval.unit() == IntervalUnit::seconds && !e.state.is_world_process_zero) return false;
   if (interval.is_of_steps()) {
     const auto size = static_cast<double>(interval.steps(e.state.max_steps));

@@ -25,10 +25,10 @@ namespace detail {
 
 namespace {
 
-/// Whether a metric of an evaluation says how long it took.
+/// Whether a metric of an evaluation measures its time or speed.
 bool is_speed(std::string_view name) { return name.ends_with("_runtime") || name.ends_with("_per_second"); }
 
-/// The metric that tells most of an evaluation besides its loss; empty if there is none.
+/// The most informative metric of an evaluation besides its loss; empty if there is none.
 std::string telling_metric(const Metrics& metrics, const TrainingArguments& args) {
   auto best = best_metric_name(args);
   if (best != "eval_loss" && metrics.contains(best)) return best;
@@ -51,7 +51,7 @@ std::string epoch_text(const TrainerState& state) {
   return fmt::format("{}/{}", std::min(begun, state.num_train_epochs), state.num_train_epochs);
 }
 
-/// Steps from one evaluation to the next; 0 if there is none, or nobody knows.
+/// Steps from one evaluation to the next; 0 if there is none or it is unknown.
 double steps_between_evaluations(const Context& e) {
   if (e.args.eval_strategy == IntervalStrategy::steps) return static_cast<double>(e.state.eval_steps);
   if (e.args.eval_strategy == IntervalStrategy::epoch && e.state.max_steps < most_steps &&

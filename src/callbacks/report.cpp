@@ -50,7 +50,7 @@ std::string name_of_run(const TrainingArguments& args, const std::string& title)
   return name.empty() ? "training" : name.string();
 }
 
-/// The largest side of a picture on a page, in pixels.
+/// The largest side of an image on a page, in pixels.
 constexpr std::size_t most_picture_side = 256;
 
 ReportSample report_sample(std::int64_t step, const Sample& sample) {
@@ -93,7 +93,7 @@ double busy_seconds(const TimeByPhase& times) {
   return times.total() - times[TimedPhase::evaluation] - times[TimedPhase::saving];
 }
 
-/// The arguments, and the names of those that aren't the defaults.
+/// Takes the arguments, and the names of those that differ from the defaults.
 void take_arguments(RunReport& run, const TrainingArguments& args) {
   run.arguments = to_json_value(args);
   const auto defaults = to_json_value(TrainingArguments{});
@@ -102,7 +102,7 @@ void take_arguments(RunReport& run, const TrainingArguments& args) {
     if (!defaults.contains(name) || defaults[name] != value) run.changed.push_back(name);
 }
 
-/// Where the training is.
+/// Takes the position of the training.
 void take_state(RunReport& run, const Context& e) {
   const auto& state = e.state;
   run.step = state.global_step;
@@ -234,7 +234,7 @@ void ReportCallback::on(const Save& e) {
                   e.checkpoint.string());
 }
 
-// All processes come here together, unlike at a log, which a program may write in one of them.
+// All processes call this together, unlike at a log, which a program may write in only one of them.
 void ReportCallback::gather(const Context& e) {
   if (!is_training || e.args.world_size() == 1) return;
   const auto all = e.trainer.communicator().gather_bytes(to_json_value(detail::report_rank(e)).dump());

@@ -36,7 +36,7 @@ void SaveTrainingStateCallback::on(const TrainingRunEpochEnd& e) {
 
 void SaveTrainingStateCallback::on(const Stop& e) {
   if (!save_at_end) return;
-  if (copies.folder.empty()) copies.begin(e, save_dir, "training_states");  // TrainBegin didn't come here
+  if (copies.folder.empty()) copies.begin(e, save_dir, "training_states");  // TrainBegin wasn't received
   copies.want(e, "final");
 }
 

@@ -34,7 +34,7 @@ void ThroughputMonitor::on(const BatchFetchBegin&) {
   if (watch.runs) advance();
   watch.mark = std::chrono::steady_clock::now();
   watch.runs = watch.waits = true;
-  // A step that was given up has left its fetched batches in the count.
+  // An abandoned step has left its fetched batches in the count.
   now.samples = at_end_of(watch.steps).samples;
   now.tokens = at_end_of(watch.steps).tokens;
 }
@@ -97,7 +97,7 @@ void ThroughputMonitor::log(const Context& e) const {
   const auto& end = at_end_of(watch.steps);
   const double seconds = end.seconds - begin.seconds, wait = end.data_wait - begin.data_wait;
   if (steps == 0 || !(seconds > 0)) return;
-  // A log has the mean of all processes, whose samples add up.
+  // A log has the mean over all processes, but their samples add up.
   const auto processes = static_cast<double>(e.args.world_size());
   const double samples_per_sec = processes * (end.samples - begin.samples) / seconds;
   e.log("throughput/batches_per_sec", static_cast<double>(steps) / seconds);

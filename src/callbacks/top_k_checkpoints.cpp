@@ -24,7 +24,7 @@ void TopKCheckpointsCallback::on(const TrainBegin& e) {
     candidates.clear();
     ranked.clear();
   }
-  // The run may have gone beyond this checkpoint, and have replaced some copies since.
+  // The run may have continued past this checkpoint, and may have replaced some copies since.
   std::erase_if(ranked, [&](const auto& entry) {
     std::error_code error;
     return !std::filesystem::exists(copies.folder / entry.first, error);

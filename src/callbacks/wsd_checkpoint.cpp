@@ -26,7 +26,7 @@ void WSDCheckpointCallback::on(const TrainBegin& e) {
                                                                           e.args.lr_scheduler_kwargs);
   const auto max_steps = e.state.max_steps, decay = options.num_decay_steps.value_or(0);
   const auto warmup = get_warmup_steps(e.args, max_steps);
-  // The update after this many steps is the first below the peak, or the last one at it.
+  // The update after this many steps is the first one below the peak, or the last one at the peak.
   pre_decay_step = warmup + options.num_stable_steps.value_or(max_steps - warmup - decay);
   post_decay_step = std::min(pre_decay_step + decay, max_steps);
   copies.begin(e, save_dir, "wsd_checkpoints");

@@ -13,7 +13,7 @@ namespace etude::inline v0 {
 /// Measures how long each callback takes in each event, and prints a table at the end of training: PyTorch
 /// Lightning's hook profiler, and ignite's `HandlersTimeProfiler`. Other callbacks are timed only if it is in
 /// the list; a trainer without it pays nothing. Work that a callback triggers, such as an evaluation that it
-/// requests, is part of its time. Run-time callbacks count together, as `RuntimeCallbacks`.
+/// requests, is part of its time. Run-time callbacks are counted together, as `RuntimeCallbacks`.
 class CallbackTimes {
  public:
   using this_callback = CallbackTimes;

@@ -14,17 +14,17 @@ namespace etude::inline v0 {
 
 using StepsByName = std::map<std::string, std::int64_t>;
 
-/// Keeps copies of checkpoints in a folder of their own, for callbacks that have one: they forward its
-/// events, and decide which checkpoints to copy, under which names, and which copies to remove. Its state is
-/// the copies that are requested and not made yet.
+/// Keeps copies of checkpoints in a separate folder, as a member of a callback, which forwards its events and
+/// decides which checkpoints to copy, under which names, and which copies to remove. Its state lists the
+/// copies that are requested but not made yet.
 struct CheckpointKeeper {
   using this_callback = CheckpointKeeper;
   ETUDE_STRUCT(CheckpointKeeper, (StepsByName, wanted, "copies whose checkpoint isn't written yet, by name"),
                (StepsByName, begun, "copies whose checkpoint is being written"));
 
   /// Called when training begins. `save_dir` is the folder, relative to the working directory; if it is
-  /// empty, the folder is `name` in `output_dir`. Returns whether the training is a new one: no copies are
-  /// requested then.
+  /// empty, the folder is `name` in `output_dir`. Returns true for a new training, which starts without
+  /// requested copies.
   bool begin(const Context& e, const std::string& save_dir, std::string_view name);
 
   /// Requests a checkpoint of this step, to be copied as `name`.
@@ -33,7 +33,7 @@ struct CheckpointKeeper {
   /// With `save_async`, more copies may be requested before the checkpoint of this step is reported.
   void on(const SaveBegin& e);
 
-  /// Copies the checkpoint under each of its requested names, and returns these. Throws CheckpointError.
+  /// Copies the checkpoint under each of its requested names, and returns the names. Throws CheckpointError.
   std::vector<std::string> make(const Save& e);
 
   /// Removes a copy; warns on failure.

@@ -8,8 +8,8 @@
 namespace etude::inline v0 {
 
 /// Makes the model's batch norms use the batches of all processes during training: see SyncBatchNorms. With
-/// one process it changes nothing, which is logged at level info. Warns after the first epoch if the model
-/// has used no batch norm. Named after pytorch-accelerated's callback.
+/// one process it changes nothing, and logs that at level info. Warns after the first epoch if the model has
+/// used no batch norm. Named after pytorch-accelerated's callback.
 struct ConvertSyncBatchNormCallback {
   using this_callback = ConvertSyncBatchNormCallback;
 

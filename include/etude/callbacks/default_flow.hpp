@@ -9,9 +9,9 @@
 namespace etude::inline v0 {
 
 /// Requests logs, evaluations and checkpoints according to the strategies in the arguments, and the last ones
-/// when training ends: Hugging Face's `DefaultFlowCallback`, which also does the latter when training ends
-/// early. An interval in a unit other than steps ends with the first step that completes it; one of time
-/// starts over in a resumed run.
+/// when training ends, even if it ends early. Follows Hugging Face's `DefaultFlowCallback`. An interval in a
+/// unit other than steps ends with the first step that completes it; an interval of time starts over in a
+/// resumed run.
 struct DefaultFlowCallback {
   using this_callback = DefaultFlowCallback;
   void on(const TrainBegin& e);

@@ -39,9 +39,9 @@ struct DeviceMemoryMonitor {
 /// each training, with `init`: from the callback's construction to the end of the trainer's, next to
 /// `before_init_mem_cpu` and `before_init_mem_gpu`.
 ///
-/// An evaluation during training has no memory metrics of its own. Unlike Hugging Face's, it needs no
-/// sampling thread, because the system keeps the peak. Where the peak can't be reset (macOS), one below an
-/// earlier peak counts as none. The metrics of training are also logged.
+/// An evaluation during training has no separate memory metrics. Unlike Hugging Face's, this needs no
+/// sampling thread, because the system records the peak. If the peak can't be reset (macOS), a peak below an
+/// earlier one isn't seen. The metrics of training are also logged.
 struct MemoryMetricsCallback {
   using this_callback = MemoryMetricsCallback;
   void on(const InitEnd& e);

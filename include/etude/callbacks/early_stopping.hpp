@@ -20,16 +20,16 @@ namespace etude::inline v0 {
 /// count. This is `min_delta` of Keras and PyTorch Lightning, and of Ignite with its `cumulative_delta`.
 ETUDE_ENUM(EarlyStoppingThreshold, each_evaluation, cumulative);
 
-/// Stops training when a metric has not improved in `early_stopping_patience` consecutive evaluations: that
-/// of `args.metric_for_best_model`, or `watch_metric`. Follows Hugging Face's callback of this name;
+/// Stops training when a metric (`args.metric_for_best_model`, or `watch_metric`) has not improved in
+/// `early_stopping_patience` consecutive evaluations. Follows Hugging Face's callback of this name;
 /// `early_stopping_threshold_kind` offers the other usual meaning of a threshold, and `watch_metric` is
 /// pytorch-accelerated's. Neither a tie nor NaN is an improvement. A run that is resumed after it was due to
 /// stop stops again before its first step.
 ///
-/// Evaluations may come from `args.eval_strategy` or from other callbacks, and all of the training's count;
-/// without `count_intermediate`, as in pytorch-accelerated, those within an epoch don't, such as
-/// StepBasedEvaluationCallback's. It warns at the beginning of a training that has neither an `eval_strategy`
-/// nor that callback, and at the end of one without an evaluation that counts.
+/// Evaluations may come from `args.eval_strategy` or from other callbacks, and all of the training's
+/// evaluations count. Without `count_intermediate`, as in pytorch-accelerated, evaluations within an epoch
+/// don't count, such as StepBasedEvaluationCallback's. It warns when a training begins that has neither an
+/// `eval_strategy` nor that callback, and when a training ends without an evaluation that counts.
 ///
 /// Throws ArgumentError at the beginning of training without an `eval_dataset`, or for numbers out of range;
 /// MetricError, listing the available names, if no evaluation has the metric.

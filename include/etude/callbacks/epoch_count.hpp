@@ -9,7 +9,7 @@
 
 namespace etude::inline v0 {
 
-/// Counts completed epochs, even if the data's length is unknown and `state.epoch` is an estimate. To be a
+/// Counts completed epochs, even if the data's length is unknown and `state.epoch` is an estimate. Make it a
 /// member of a callback.
 struct EpochCount {
   ETUDE_STRUCT(EpochCount, (std::int64_t, ended, "completed epochs", 0),

@@ -23,9 +23,8 @@ struct EpochLossState {
                (std::vector<std::int64_t>, group_examples, "of these"));
 };
 
-/// The mean training loss of an epoch over its examples, before division for accumulation, for the updates
-/// that were made. Never waits for a device before `take`. For callbacks that have one as a member and pass
-/// these events to it.
+/// The mean training loss of an epoch over the examples of its updates, before division for accumulation.
+/// Never waits for a device before `take`. Make it a member of a callback that passes these events to it.
 class EpochLoss {
  public:
   using this_callback = EpochLoss;

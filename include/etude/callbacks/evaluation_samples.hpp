@@ -11,19 +11,20 @@
 
 namespace etude::inline v0 {
 
-/// Logs samples of the model's work with each evaluation: texts that it writes, pictures, sounds. `make`
-/// makes them when the metrics are there, in evaluation mode, without gradients, and with the weights that
-/// were evaluated; trackers and SamplesToFolderCallback receive them, by `LogSamples`, under the evaluation's
-/// prefix: `text_sample("story", ...)` is `eval_story`.
+/// Logs samples of the model's outputs with each evaluation: texts, images or audio. `make` is called once
+/// the metrics are computed, in evaluation mode, without gradients, and with the evaluated weights. Trackers
+/// and SamplesToFolderCallback receive the samples by `LogSamples`, under the evaluation's prefix:
+/// `text_sample("story", ...)` is `eval_story`.
 ///
-/// Random numbers begin with `seed` each time, so the samples of successive evaluations differ because of the
-/// weights alone; carried state begins with zeros. A training's own random numbers aren't disturbed: its
-/// weights are those of the same training without this callback. With several processes each one makes the
-/// same samples, as a model that is sharded over them requires, and the first logs them.
+/// The generators are seeded with `seed` each time, so the samples of successive evaluations differ only
+/// because of the weights; carried state begins with zeros. The training's random numbers aren't disturbed:
+/// its weights are the same as without this callback. With several processes, each makes the same samples, as
+/// a model that is sharded over them requires, and the first logs them.
 ///
 /// With several datasets, `make` is called after each; `e.eval_dataloader` is the one that was evaluated.
 /// Evaluations at the same step count as one. Throws ArgumentError, when a training or an evaluation begins,
-/// without `make` or for numbers out of range; exceptions of `make` end the training, as any callback's do.
+/// without `make` or for numbers out of range. An exception of `make` ends the training, as any callback's
+/// does.
 struct EvaluationSamplesCallback {
   using this_callback = EvaluationSamplesCallback;
   ETUDE_STRUCT(EvaluationSamplesCallback,

@@ -9,15 +9,15 @@
 
 namespace etude::inline v0 {
 
-/// Writes every log to a CSV file, a row for each and a column for each name, quoted as in RFC 4180. The file
-/// is named as by Lightning's CSVLogger, and `append` is as in Keras' CSVLogger. Keras' drops names that are
-/// missing in its first row; here a new name gets a column, and the file is replaced atomically. A row is on
-/// the disk before training continues, and isn't kept in memory.
+/// Writes every log to a CSV file, with a row for each log and a column for each name, quoted as in RFC 4180.
+/// The file has the name that Lightning's CSVLogger uses, and `append` works as in Keras' CSVLogger. Keras
+/// drops names that are missing in the first row; here a new name gets a column, and the file is replaced
+/// atomically. A row is on the disk before training continues, and isn't kept in memory.
 ///
 /// A new training creates the file, or appends to it with `append`. A resumed one first restores the file
 /// from `state.log_history`, so that repeated steps don't appear twice, and a lost file is created again.
-/// Evaluations outside of training add their rows, too. The first column is `step`; NaN and infinities are
-/// `nan`, `inf` and `-inf`. Writes in the first process only.
+/// Evaluations outside of training also add rows. The first column is `step`; NaN and infinities are `nan`,
+/// `inf` and `-inf`. Writes in the first process only.
 ///
 /// Throws ArgumentError at TrainBegin if the file can't be written.
 struct CSVLoggerCallback {
@@ -32,13 +32,13 @@ struct CSVLoggerCallback {
   std::vector<std::string> columns = {};  ///< of the file, as far as known
 };
 
-/// Writes every log to a file of JSON lines, an object for each: `{"step":10,"loss":0.5,"epoch":1.0}`. A line
-/// is on the disk before training continues. NaN and infinities, which JSON lacks, are the strings "NaN",
-/// "Infinity" and "-Infinity", as in `trainer_state.json`.
+/// Writes every log to a file of JSON lines, with an object for each log:
+/// `{"step":10,"loss":0.5,"epoch":1.0}`. A line is on the disk before training continues. NaN and infinities,
+/// which JSON lacks, are the strings "NaN", "Infinity" and "-Infinity", as in `trainer_state.json`.
 ///
 /// A new training creates the file, or appends to it with `append`. A resumed one first restores the file
 /// from `state.log_history`, so that repeated steps don't appear twice, and a lost file is created again.
-/// Evaluations outside of training add their lines, too. Writes in the first process only.
+/// Evaluations outside of training also add lines. Writes in the first process only.
 ///
 /// Throws ArgumentError at TrainBegin if the file can't be written.
 struct JSONLinesLoggerCallback {

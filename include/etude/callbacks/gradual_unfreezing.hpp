@@ -12,18 +12,18 @@
 
 namespace etude::inline v0 {
 
-/// Trains the last layer group of the model alone at first, and unfreezes the others one by one, from the
-/// last to the first: gradual unfreezing as in ULMFiT (Howard & Ruder 2018, arXiv:1801.06146), which
+/// Trains only the last layer group of the model at first, then unfreezes the other groups one by one, from
+/// the last to the first: gradual unfreezing as in ULMFiT (Howard & Ruder 2018, arXiv:1801.06146), which
 /// unfreezes one in each epoch. `unfreeze_at = {"2ep"}` with the layer groups {"backbone", "head"} is
-/// Lightning's BackboneFinetuning. Parameters outside of the groups always train, except for those that are
-/// frozen when training begins: they stay so.
+/// Lightning's BackboneFinetuning. Parameters outside of the groups always train, unless they are frozen when
+/// training begins; those stay frozen.
 ///
-/// The optimizer has all parameters from the beginning, and leaves frozen ones alone. How many groups are
-/// unfrozen follows from the step and the epoch, so a resumed training continues exactly. At the end of the
-/// training, all of them are unfrozen.
+/// The optimizer has all parameters from the beginning, and leaves frozen ones alone. The number of unfrozen
+/// groups follows from the step and the epoch, so a resumed training continues exactly. At the end of the
+/// training, all groups are unfrozen.
 ///
-/// Throws ArgumentError before training for names that are no module's, intervals other than epochs and
-/// steps, more moments than groups to unfreeze, and `args.cuda_graph`.
+/// Throws ArgumentError before training for names that no module has, intervals other than epochs and steps,
+/// more moments than groups to unfreeze, and `args.cuda_graph`.
 struct GradualUnfreezingCallback {
   using this_callback = GradualUnfreezingCallback;
   ETUDE_STRUCT(

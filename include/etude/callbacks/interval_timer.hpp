@@ -9,9 +9,9 @@
 
 namespace etude::inline v0 {
 
-/// Reports when an interval has passed, for a callback: once each time, whether queried at every step or only
-/// at some. As a member declared with ETUDE_STRUCT it goes into checkpoints, and a resumed run continues
-/// counting.
+/// Tells a callback when an interval has passed: once for each interval, whether queried at every step or
+/// only at some. As a member declared with ETUDE_STRUCT, it is saved in checkpoints, and a resumed run
+/// continues counting.
 ///
 ///     void on(const TrainBegin& e) { timer.begin(e, every, "every"); }
 ///     void on(const StepEnd& e) { if (timer.due(e, every)) ...; }
@@ -26,8 +26,9 @@ struct IntervalTimer {
   /// for tokens if `args.include_num_input_tokens_seen` doesn't count them.
   void begin(const Context& e, const Interval& interval, std::string_view field);
 
-  /// Whether an interval has ended since the last query; never for an invalid one. Costs no more than a
-  /// division, or reading the clock for a time. Throws ArgumentError for tokens that aren't counted.
+  /// Whether an interval has ended since the last query; false for an invalid one. Costs no more than a
+  /// division or, for an interval of time, reading the clock. Throws ArgumentError for tokens that aren't
+  /// counted.
   bool due(const Context& e, const Interval& interval);
 
   /// Like `due`, queried once in each step before its end: whether an interval of steps ends with it, or one

@@ -13,11 +13,11 @@ namespace etude::inline v0 {
 ETUDE_ENUM(LearningRateInterval, step, epoch);
 
 /// Logs the learning rate of every parameter group: Lightning's callback of this name. With `step`, each log
-/// of training steps has the rates of its last step; with `epoch`, the rates at an epoch's beginning are in
-/// the next log. Put it after the callbacks that request logs.
+/// of training steps has the rates of its last step; with `epoch`, the log after an epoch's beginning has the
+/// rates from that beginning. Put it after the callbacks that request logs.
 ///
 /// Logs `lr-AdamW` for an optimizer of that type with one group, or `lr-AdamW/pg1`, `lr-AdamW/pg2`, ... with
-/// several groups; an optimizer that has a name is `lr-generator`. On request it also logs
+/// several groups; an optimizer with a name is logged as `lr-generator`. On request it also logs
 /// `lr-AdamW/pg1-momentum` (or the first beta; nothing if the optimizer has neither) and
 /// `lr-AdamW/pg1-weight_decay`.
 ///

@@ -8,8 +8,8 @@
 namespace etude::inline v0 {
 
 /// Ends each epoch of training and each evaluation after `num_batches` batches, to try out a program. Follows
-/// pytorch-accelerated's callback of this name; the planned steps take the limit into account, and a shorter
-/// last accumulation group makes its update. Predictions aren't limited. To limit the batches of an
+/// pytorch-accelerated's callback of this name. The planned steps take the limit into account, and a shorter
+/// last accumulation group still makes an update. Predictions aren't limited. To limit the batches of an
 /// unmodified program, see `LimitBatches`. Throws ArgumentError for a number below 1.
 struct LimitBatchesCallback {
   using this_callback = LimitBatchesCallback;

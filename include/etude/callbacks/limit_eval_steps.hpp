@@ -7,8 +7,8 @@
 
 namespace etude::inline v0 {
 
-/// Ends evaluations after `num_eval_steps` batches: those within an epoch or, without
-/// `limit_intermediate_only`, all. Follows pytorch-accelerated's callback of this name, which limits only the
+/// Ends evaluations within an epoch or, without `limit_intermediate_only`, all evaluations, after
+/// `num_eval_steps` batches. Follows pytorch-accelerated's callback of this name, which limits only the
 /// progress bar. With several datasets, each is limited.
 ///
 /// A limited evaluation's metrics count like any other's: for `load_best_model_at_end`, and for callbacks

@@ -15,10 +15,12 @@
 
 namespace etude::inline v0 {
 
-/// Finds new values in a run's history: metrics of training, whose names begin with "train", and others.
+/// Finds new values in a run's history: metrics of training, whose names begin with "train", and all other
+/// metrics.
 class NewMetrics {
  public:
-  /// The metrics that have got values since the last call, with their latest, in the history's order.
+  /// The metrics that have new values since the last call, each with its latest value, in the history's
+  /// order.
   Metrics take(const RunHistory& history, bool of_training);
 
   /// Marks all current values as seen.
@@ -32,8 +34,8 @@ namespace detail {
 void print_metrics(const Context& e, const Metrics& metrics);
 }
 
-/// To log metrics in your own way, derive `struct MyLogger : etude::LogMetricsBase<MyLogger>`, with `using
-/// LogMetricsBase::LogMetricsBase;`, and override `log_metrics`. See LogMetricsCallback.
+/// To log metrics elsewhere or in another form, derive `struct MyLogger : etude::LogMetricsBase<MyLogger>`,
+/// with `using LogMetricsBase::LogMetricsBase;`, and override `log_metrics`. See LogMetricsCallback.
 template <class Derived>
 class LogMetricsBase {
  public:

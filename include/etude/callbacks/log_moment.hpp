@@ -6,9 +6,9 @@
 
 namespace etude::inline v0::detail {
 
-/// Whether the log requested at this `StepEnd` or `EpochEnd` will be written: there is at most one per step.
-/// A value that a callback then logs once appears in that log unchanged, not as a mean. `last_logged_step` is
-/// part of the callback's state.
+/// Whether the log requested at this `StepEnd` or `EpochEnd` will be written; there is at most one per step.
+/// If so, a value that a callback logs once appears in that log unchanged, not as a mean. `last_logged_step`
+/// is part of the callback's state.
 bool log_goes_out(const Context& e, std::int64_t& last_logged_step);
 
 }  // namespace etude::inline v0::detail

@@ -29,7 +29,7 @@ struct UndoneSteps {
 /// data that led there, as teams that train large language models do by hand (PaLM, OPT). A step's loss is a
 /// spike if it isn't finite, or exceeds the median of the `window` losses before it by more than `threshold`
 /// deviations: 1.4826 times the median absolute deviation, at least a hundredth of the median. Unlike a mean,
-/// neither is affected by the spikes themselves.
+/// the two medians are hardly affected by the spikes themselves.
 ///
 /// The losses stay on the device and are checked every `check_every_n_steps` steps, and at the last. If all
 /// are good, weights, buffers and the optimizer's state are copied on their device; otherwise they are
@@ -38,7 +38,7 @@ struct UndoneSteps {
 /// ModelEmaCallback, whose average isn't rolled back.
 ///
 /// Logs `loss_spikes`, the number of spikes so far, when there is one. A resumed run takes the earlier losses
-/// from the checkpoint, and its weights as good ones.
+/// from the checkpoint, and takes its weights as good.
 ///
 /// Throws ArgumentError at the beginning of training for numbers out of range and for an optimizer that
 /// evaluates its loss several times per step.
@@ -80,7 +80,7 @@ struct LossSpikeCallback {
  private:
   void check(const Context& e) const;
   bool is_spike(double loss) const;
-  /// The losses since the last check, of which each process has its part.
+  /// The losses since the last check, summed over the parts that the processes have.
   torch::Tensor sum_of_all(const Context& e) const;
   void look(const Context& e);
   void answer(const Context& e, double loss);

@@ -15,10 +15,10 @@
 namespace etude::inline v0 {
 
 /// Computes metrics during an evaluation or a prediction, on the model's device and independently of
-/// `compute_metrics`, and adds them to its metrics, with its prefix ("eval_f1"), and to its log: `Trainer
-/// trainer(options, MetricCallback(metrics::F1(), metrics::AUROC()))`. The model's output, without the loss
-/// and `ignore_keys`, must be one tensor, and so must the labels. Adds nothing without labels. With several
-/// processes, their states are merged.
+/// `compute_metrics`, and adds them to the evaluation's metrics and log, with its prefix ("eval_f1"):
+/// `Trainer trainer(options, MetricCallback(metrics::F1(), metrics::AUROC()))`. The model's output, without
+/// the loss and `ignore_keys`, must be one tensor, and so must the labels. Adds nothing if there are no
+/// labels. With several processes, the states of the metrics are merged.
 template <metrics::StreamingMetric... Ms>
   requires(sizeof...(Ms) > 0)
 class MetricCallback {

@@ -13,7 +13,7 @@
 namespace etude::inline v0 {
 
 /// Mixes each training batch with a generator that depends only on the seed, the step and the batch's place
-/// in it: the same with any number of workers, and in a resumed training.
+/// in it, so the result is the same with any number of workers and in a resumed training.
 class BatchMixing {
  public:
   using this_callback = BatchMixing;

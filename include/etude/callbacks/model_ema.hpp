@@ -15,16 +15,16 @@ namespace etude::inline v0 {
 
 /// Keeps an exponential moving average of the model's weights, updated after each step of the optimizer:
 /// average = decay * average + (1 - decay) * weights. Follows pytorch-accelerated's callback of this name,
-/// whose average moves only once per epoch; the warm-up, `min(decay, (1 + n) / (10 + n))` after n updates, is
-/// TensorFlow's and timm's. Buffers are averaged as in PyTorch Lightning's EMAWeightAveraging.
+/// whose average is updated only once per epoch; the warm-up, `min(decay, (1 + n) / (10 + n))` after n
+/// updates, is TensorFlow's and timm's. Buffers are averaged as in PyTorch Lightning's EMAWeightAveraging.
 ///
-/// After each evaluation of a training the average is evaluated, too, as `ema_model_eval_loss` etc. These
-/// events have that prefix, for other callbacks as well, while the average is in the model. With `save_path`
-/// the best average is saved there (without evaluations: that of the last epoch); without
-/// `count_intermediate` an average evaluated within an epoch is never the best. These metrics come after the
-/// evaluation, so `metric_for_best_model` can't be one of them: `watch_metric` chooses the best average.
+/// After each evaluation of a training, the average is evaluated too, as `ema_model_eval_loss` etc. The
+/// events of that evaluation have this prefix, for other callbacks as well, while the average is in the
+/// model. With `save_path`, the best average is saved there (without evaluations, the last epoch's); without
+/// `count_intermediate`, an average evaluated within an epoch is never the best. These metrics come after the
+/// evaluation's, so `metric_for_best_model` can't be one of them: `watch_metric` selects the best average.
 /// Checkpoints contain the average as `ema_model.safetensors`, and a resumed run restores it exactly; the
-/// weights that a trainer saves stay its own. If several callbacks put weights into the model at the end, as
+/// trainer still saves the trained weights. If several callbacks put weights into the model at the end, as
 /// this one does with `load_at_end`, the last in the list wins.
 ///
 /// Throws ArgumentError at the beginning of training for a decay outside [0, 1] and the like, MetricError if

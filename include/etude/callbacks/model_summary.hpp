@@ -15,7 +15,7 @@ namespace etude::inline v0 {
 struct LayerSummary {
   std::string name;    ///< in the model; empty for the model itself
   std::string type;    ///< its class, without namespaces
-  std::string shapes;  ///< of its own parameters: "weight [8, 3], bias [8]"
+  std::string shapes;  ///< of its direct parameters: "weight [8, 3], bias [8]"
   std::int64_t parameters = 0;
   std::int64_t trainable = 0;
 };
@@ -38,8 +38,8 @@ ModelSummary summary(const Model& model, std::int64_t max_depth = -1);
 
 /// Prints a table of the model's layers, with their classes, shapes and numbers of parameters, when training
 /// begins: Lightning's ModelSummary, with its default depth, plus shapes. Prints in the first process only.
-/// With `memory`, it adds an estimate of the training's memory; see `estimate_memory`, which runs a few steps
-/// without effect, in one process only.
+/// With `memory`, it adds an estimate of the training's memory: see `estimate_memory`, which runs a few steps
+/// and undoes them, and works in one process only.
 struct ModelSummaryCallback {
   using this_callback = ModelSummaryCallback;
   ETUDE_STRUCT(ModelSummaryCallback,

@@ -16,8 +16,9 @@ namespace etude::inline v0 {
 
 /// Moves modules that the trainer doesn't know to the model's device, before training, an evaluation or a
 /// prediction: `MoveModulesToDeviceCallback(teacher, head)`, each a `shared_ptr` or `ModuleHolder` of a torch
-/// module. Those that it knows, the model and a loss module, are already there. Follows pytorch-accelerated's
-/// callback of this name, which finds the modules among the trainer's attributes and skips predictions.
+/// module. Those that the trainer knows, the model and a loss module, are already there. Follows
+/// pytorch-accelerated's callback of this name, which finds the modules among the trainer's attributes and
+/// skips predictions.
 class MoveModulesToDeviceCallback {
  public:
   using this_callback = MoveModulesToDeviceCallback;

@@ -11,7 +11,7 @@ namespace etude::inline v0 {
 
 /// An embedding whose output is noisy in training mode while a NEFTuneCallback is active: uniform noise from
 /// -m to m with m = alpha / sqrt(L * D), where L is the sequence length and D the embedding size (Jain et al.
-/// 2023, arXiv:2310.05914). Takes token ids [..., L] and returns [..., L, D]. It is a class of its own
+/// 2023, arXiv:2310.05914). Takes token ids [..., L] and returns [..., L, D]. This needs a separate class
 /// because LibTorch lacks the forward hooks with which Python adds noise to any embedding.
 class NEFTuneEmbeddingImpl : public torch::nn::EmbeddingImpl {
  public:

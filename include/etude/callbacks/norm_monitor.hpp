@@ -47,11 +47,11 @@ class NormLogger {
 
 /// Logs the L2 norms of the gradients before clipping, every `every_n_steps` update steps:
 /// `l2_norm/grad/global` and, depending on `norm_detail`, `l2_norm/grad/NAME` for each layer or parameter.
-/// Names and interval are those of Composer's OptimizerMonitor, which sees the gradients after clipping; so
-/// does ClippedGradientNormMonitor. A log has the mean over the steps since the last one. Between
-/// measurements it costs nothing, and the trainer can still use its fastest way of clipping. With an interval
-/// in another unit, such as "1ep", it measures the first step after it. Throws ArgumentError for an invalid
-/// interval.
+/// The names and the interval are those of Composer's OptimizerMonitor, which sees the gradients after
+/// clipping; ClippedGradientNormMonitor does that. A log has the mean over the steps since the last one.
+/// Between measurements it costs nothing, and the trainer can still use its fastest way of clipping. With an
+/// interval in another unit, such as "1ep", it measures the first step after the interval. Throws
+/// ArgumentError for an invalid interval.
 struct GradientNormMonitor {
   using this_callback = GradientNormMonitor;
   ETUDE_STRUCT(GradientNormMonitor,
@@ -69,8 +69,8 @@ struct GradientNormMonitor {
   detail::NormLogger norms{detail::NormLogger::What::gradients};  ///< the quantity to log
 };
 
-/// Logs the same as GradientNormMonitor for the gradients that the optimizer receives, so after clipping. The
-/// trainer then clips in a separate pass.
+/// Logs the same as GradientNormMonitor, but for the gradients after clipping, which the optimizer receives.
+/// The trainer then clips in a separate pass.
 struct ClippedGradientNormMonitor {
   using this_callback = ClippedGradientNormMonitor;
   ETUDE_STRUCT(ClippedGradientNormMonitor,

@@ -9,13 +9,13 @@
 
 namespace etude::inline v0 {
 
-/// A table of an optimizer's groups that aren't empty, with their numbers in `param_groups()`, names of their
-/// first parameters, numbers of tensors and of elements, initial learning rate and weight decay, and whether
-/// their parameters are frozen: "yes", "no", or the number of frozen elements.
+/// A table of an optimizer's groups that aren't empty: the index in `param_groups()`, the names of the first
+/// parameters, the numbers of tensors and elements, the initial learning rate, the weight decay, and whether
+/// the parameters are frozen ("yes", "no", or the number of frozen elements).
 std::string group_table(Optimizer& optimizer);
 
-/// Prints the optimizer's parameter groups when training begins, in the first process: see `group_table`.
-/// Callbacks that freeze parameters come before it.
+/// Prints the optimizer's parameter groups when training begins, in the first process: see `group_table`. Put
+/// it after callbacks that freeze parameters.
 struct ParameterGroupsCallback {
   using this_callback = ParameterGroupsCallback;
   std::function<void(std::string_view)> print = {};  ///< receives the table instead of standard output

@@ -12,19 +12,19 @@
 
 namespace etude::inline v0 {
 
-/// Writes the predictions and targets of evaluations and predictions to CSV files, a row per example in the
-/// order of the dataset, those of all processes: what Lightning's BasePredictionWriter and torchtnt's
-/// BaseCSVWriter leave to their users. Rows are written batch by batch and aren't kept in memory, except that
-/// several processes keep theirs until the end, when the first writes all. The file appears when the
-/// evaluation is complete, or not at all if something threw; until then the previous one stays.
+/// Writes the predictions and targets of evaluations and predictions to CSV files, with a row per example of
+/// all processes, in the order of the dataset; Lightning's BasePredictionWriter and torchtnt's BaseCSVWriter
+/// leave this to their users. Rows are written batch by batch and aren't kept in memory, except that several
+/// processes keep their rows until the end, when the first writes all. The file appears when the evaluation
+/// is complete, and not at all if something threw; until then the previous file stays.
 ///
 /// The columns are `prediction` and `target`, or `prediction_0`, `prediction_1`, ... if an example has
 /// several numbers; with several tensors, the name or index of each comes in between (`prediction_logits_0`).
 /// With `predicted_class`, `prediction` is the index of the largest of several. Without labels there are no
 /// targets. Each batch is copied to the CPU, which waits for the device.
 ///
-/// Throws DataError if the examples of a later batch have other shapes, and CheckpointError if the file can't
-/// be written.
+/// Throws DataError if the examples of a later batch have different shapes, and CheckpointError if the file
+/// can't be written.
 struct PredictionsToCSVCallback {
   using this_callback = PredictionsToCSVCallback;
   ETUDE_STRUCT(
@@ -47,9 +47,9 @@ struct PredictionsToCSVCallback {
   std::unique_ptr<OutputFile> output = nullptr;  ///< null between evaluations
   std::vector<std::string> columns = {};         ///< of the file, once it has rows
   std::vector<std::string> batches = {};         ///< the rows of each batch, with several processes
-  bool is_part = false;                          ///< this process evaluates a part of the data
-  bool is_divided = false;                       ///< which isn't its part of each batch
-  bool is_whole = false;                         ///< the evaluation has reached its metrics
+  bool is_part = false;                          ///< True if this process evaluates a part of the data.
+  bool is_divided = false;                       ///< True if that isn't its part of each batch.
+  bool is_whole = false;                         ///< True once the evaluation has reached its metrics.
 
  private:
   void begin(const Context& e, std::string_view prefix);

@@ -7,8 +7,8 @@
 namespace etude::inline v0 {
 
 /// Prints a line when training, an epoch or an evaluation begins or ends: pytorch-accelerated's callback of
-/// this name, with its texts, on standard output. Prints in the first process of each machine only. An epoch
-/// that is resumed midway keeps its number.
+/// this name, with the same texts, on standard output. Prints in the first process of each machine only. An
+/// epoch that is resumed midway keeps its number.
 struct PrintProgressCallback {
   using this_callback = PrintProgressCallback;
   ETUDE_STRUCT(PrintProgressCallback, (EpochCount, epochs, "completed epochs"));

@@ -4,8 +4,8 @@
 
 namespace etude::inline v0 {
 namespace detail {
-/// Prints a log in the formats of `args.log_lines`. Without formats, prints every entry except `total_flos`,
-/// and on a terminal breaks lines between entries.
+/// Prints a log in the formats of `args.log_lines`. Without formats, prints every entry except `total_flos`;
+/// on a terminal, lines break between entries.
 void print_logs(const Log& e);
 }  // namespace detail
 

@@ -17,8 +17,8 @@ namespace etude::inline v0 {
 /// training ends before that, even by an exception. If LibTorch was built without Kineto, the trace has names
 /// and times only.
 ///
-/// Steps count from 1. Causes a warning if the training doesn't reach these steps. Throws ArgumentError at
-/// TrainBegin for numbers below 1 and an empty path, and Error if the file can't be written.
+/// Steps count from 1. Warns if the training doesn't reach these steps. Throws ArgumentError at TrainBegin
+/// for numbers below 1 and an empty path, and Error if the file can't be written.
 struct ProfilerCallback {
   using this_callback = ProfilerCallback;
   ETUDE_STRUCT(ProfilerCallback, (std::string, path, "the file, relative to output_dir", "trace.json"),

@@ -19,21 +19,21 @@
 namespace etude::inline v0 {
 
 /// Writes a page about the training, `output_dir/report.html`, which any browser shows without a network and
-/// which grows while the training runs: curves of all that is logged, the best model, speed, memory, time by
-/// phase, samples, confusion matrices, arguments, and the events with their handlers. docs/report.md shows
+/// which is updated while the training runs: curves of all logged values, the best model, speed, memory, time
+/// by phase, samples, confusion matrices, arguments, and the events with their handlers. docs/report.md shows
 /// it. `write_comparison` puts several runs on one page.
 ///
-/// The page is written when something is logged, at most every `seconds`, and in less than a hundredth of
-/// the time; besides at the end, whether the training is done, stopped or has failed. It is replaced
-/// atomically, and its size is bounded: of a long training each point is the mean and the extremes of many
+/// The page is written when something is logged, at most every `seconds` and taking less than a hundredth of
+/// the time, and at the end, whether the training is done, was stopped or has failed. It is replaced
+/// atomically. Its size is bounded: in a long training, each point shows the mean and the extremes of many
 /// steps. A resumed training continues the page; steps that were lost appear once. The first process writes,
-/// and shows what the others did at the last evaluation or end of an epoch.
+/// and shows the state of the others as of the last evaluation or end of an epoch.
 ///
 /// Logs named like `eval_confusion_0_1`, which metrics::ConfusionMatrix makes, are drawn as a matrix.
 /// Throws ArgumentError at TrainBegin if the page can't be written; later that is only reported.
 struct ReportCallback {
   using this_callback = ReportCallback;
-  static constexpr bool runs_last = true;  ///< so that it sees what other callbacks change
+  static constexpr bool runs_last = true;  ///< so that it sees the changes of other callbacks
   ETUDE_STRUCT(ReportCallback, (std::string, path, "the page, relative to output_dir", "report.html"),
                (std::string, title, "its title; empty: run_name, or the name of output_dir"),
                (double, seconds, "least time between two versions of the page" | at_least(0), 5.0),

@@ -21,10 +21,10 @@ namespace etude::inline v0 {
 /// an `evaluate()` outside of training. With several datasets each name includes the dataset's
 /// (`eval_news_loss_epoch`).
 ///
-/// `current_epoch` increases with each completed epoch. Everything is saved with checkpoints and continues
-/// from there. Unlike in pytorch-accelerated, the loss isn't divided by the accumulation steps, intermediate
-/// losses are kept, and `evaluate()` doesn't clear the history. Put callbacks that add to an evaluation's
-/// metrics before it. Copies of the callback share their history.
+/// `current_epoch` increases with each completed epoch. The history is saved with checkpoints, and a resumed
+/// run continues it. Unlike in pytorch-accelerated, the loss isn't divided by the accumulation steps,
+/// intermediate losses are kept, and `evaluate()` doesn't clear the history. Put it after callbacks that add
+/// to an evaluation's metrics. Copies of the callback share their history.
 class RunHistoryCallback {
  public:
   using this_callback = RunHistoryCallback;

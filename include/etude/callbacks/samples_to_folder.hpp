@@ -16,8 +16,8 @@
 namespace etude::inline v0 {
 
 /// Writes the samples that are logged (`log_text`, `log_image`, `log_audio`, EvaluationSamplesCallback) to
-/// files, for trainings without a tracker: texts as `.txt`, pictures as `.png`, sounds as `.wav`, in
-/// `output_dir/samples/step-STEP/NAME.png`. A caption is beside its file, in `NAME.caption.txt`. A file
+/// files, for trainings without a tracker: texts as `.txt`, images as `.png`, audio as `.wav`, in
+/// `output_dir/samples/step-STEP/NAME.png`. A caption is next to its file, in `NAME.caption.txt`. A file
 /// appears whole or not at all, and replaces an earlier one of the same step and name. Writes in the first
 /// process only.
 ///

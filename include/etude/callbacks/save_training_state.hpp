@@ -14,14 +14,14 @@
 
 namespace etude::inline v0 {
 
-/// Keeps checkpoints in a folder of their own, named `step_N`, `epoch_N` and `final`;
+/// Keeps checkpoints in a separate folder, named `step_N`, `epoch_N` and `final`;
 /// `train({.resume_from_checkpoint = path})` accepts each of them. Follows pytorch-accelerated's callback of
 /// this name, except that it counts steps of the optimizer across resumed runs, and that a checkpoint is
 /// taken at the end of its step, or of its epoch after the evaluation.
 ///
 /// The folder contains copies, by hard links if possible, of checkpoints that it makes the trainer write to
-/// `output_dir`, where `save_total_limit` still applies. A run counts only its own: an earlier run's under
-/// other names stay.
+/// `output_dir`, where `save_total_limit` still applies. A run counts only its own copies: an earlier run's
+/// copies under other names stay.
 ///
 /// Throws ArgumentError at the beginning of training for numbers below 1 and invalid intervals,
 /// CheckpointError for a folder of such a name that isn't a checkpoint.

@@ -19,15 +19,15 @@ ETUDE_ENUM(AnnealingStrategy, cos, linear);
 /// Averages the weights of the last epochs, and puts the average into the model when training is complete:
 /// stochastic weight averaging. Follows PyTorch Lightning's callback of this name and
 /// `torch.optim.swa_utils`: each epoch has an equal share; the running statistics of BatchNorm are recomputed
-/// for the average, as cumulative means over the training set; with `swa_lr` the learning rates reach it
-/// within `annealing_epochs`, and stay there.
+/// for the average, as cumulative means over the training set; with `swa_lr`, the learning rates reach that
+/// value within `annealing_epochs`, and stay there.
 ///
 /// Differences from Lightning: it averages the weights at the end of epochs, including the last one, rather
-/// than at an epoch's beginning; it makes a pass over the data for the statistics only if there are
-/// BatchNorm modules; checkpoints contain the average as `swa_model.safetensors`, and a resumed run restores
-/// it exactly. From `swa_epoch_start` on, `swa_lr` replaces the schedule, whatever that is. Evaluations and
-/// checkpoints during training use the trained weights. If several callbacks put weights into the model at
-/// the end, the last in the list wins.
+/// than at an epoch's beginning; it passes over the data for the statistics only if there are BatchNorm
+/// modules; checkpoints contain the average as `swa_model.safetensors`, and a resumed run restores it
+/// exactly. From `swa_epoch_start` on, `swa_lr` replaces any schedule. Evaluations and checkpoints during
+/// training use the trained weights. If several callbacks put weights into the model at the end, the last in
+/// the list wins.
 ///
 /// Only BatchNorm modules of torch::nn are supported; those in a TorchScript module keep their statistics,
 /// with a warning. Throws ArgumentError at the beginning of training for an option out of range,
@@ -60,8 +60,8 @@ struct StochasticWeightAveragingCallback {
 
   std::optional<AveragedWeights> weights = {};  ///< The average itself, from the beginning of training on.
   std::vector<NamedTensor> loaded = {};         ///< From a checkpoint, until training begins.
-  std::vector<double> lrs = {};                 ///< This epoch's; empty before annealing begins.
-  std::int64_t first_epoch = 0;                 ///< The first averaged one, from 0.
+  std::vector<double> lrs = {};  ///< This epoch's learning rates; empty before annealing begins.
+  std::int64_t first_epoch = 0;  ///< The first averaged epoch, from 0.
   bool is_running = false;
   bool has_failed = false;
 

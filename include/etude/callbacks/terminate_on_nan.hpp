@@ -12,18 +12,19 @@ namespace etude::inline v0 {
 /// Stops training at the first NaN or infinite loss of a training batch or an evaluation. Follows
 /// pytorch-accelerated's callback of this name.
 ///
-/// The bad batch changes neither weights nor the optimizer's state, since its update is given up. On the CPU
-/// that happens before its backward pass, and reading the loss costs nothing. On a CUDA device the loss is
-/// copied to the host asynchronously and checked once the whole backward pass is queued: it waits at most for
-/// the forward pass, and the device always has work. Buffers, such as running means, have already seen the
-/// batch. With an optimizer that evaluates the loss several times per step, the first one counts. An
-/// evaluation on the CPU ends at its bad batch; on other devices at its end, based on its mean loss.
+/// The bad batch changes neither the weights nor the optimizer's state, since its update is abandoned. On the
+/// CPU that happens before its backward pass, and reading the loss costs nothing. On a CUDA device, the loss
+/// is copied to the host asynchronously and checked once the whole backward pass is queued: the check waits
+/// at most for the forward pass, and the device always has work. Buffers, such as running means, have already
+/// seen the batch. With an optimizer that evaluates the loss several times per step, the first evaluation
+/// counts. On the CPU, an evaluation ends at its bad batch; on other devices, the mean loss is checked at its
+/// end.
 ///
 /// `triggered` refers to the current run, or the last one. If it stops an `evaluate()` outside of training,
-/// that throws StopTraining; it never ends the process.
+/// `evaluate()` throws StopTraining; the callback never ends the process.
 ///
-/// It handles `BackwardBegin`, which a trainer that overrides `training_step` must raise: throws Error at the
-/// end of a step without one.
+/// It handles `BackwardBegin`, which a trainer that overrides `training_step` must raise: otherwise it throws
+/// Error at the end of the step.
 struct TerminateOnNaNCallback {
   using this_callback = TerminateOnNaNCallback;
   ETUDE_STRUCT(TerminateOnNaNCallback, (bool, triggered, "a loss of this run was not finite", false));
@@ -32,7 +33,7 @@ struct TerminateOnNaNCallback {
   void on(const EvaluationRunBegin&) { triggered = false; }
 
   void on(const ForwardBegin&) { expected = true; }
-  // Reevaluations within an optimizer's step can't be given up.
+  // Reevaluations within an optimizer's step can't be abandoned.
   void on(const BackwardBegin& e);
   void on(const BackwardEnd& e) {
     if (loss.pending()) check(e, loss.get());
@@ -48,9 +49,9 @@ struct TerminateOnNaNCallback {
     if (!evaluations.empty()) evaluations.pop_back();
   }
 
-  bool expected = false;                      ///< A micro-batch has begun, and its loss hasn't come yet.
+  bool expected = false;                      ///< A micro-batch has begun, and its loss isn't known yet.
   ScalarCopy loss = {};                       ///< The current micro-batch's, if it is on a device.
-  std::vector<std::string> evaluations = {};  ///< The current ones, by their metrics' prefix.
+  std::vector<std::string> evaluations = {};  ///< The evaluations under way, by their metrics' prefix.
 
  private:
   void check(const Context& e, double value);

@@ -9,8 +9,8 @@ namespace etude::inline v0::detail {
 
 std::string in_thousands(std::int64_t number);
 
-/// Rows of equally many cells as text, with rules below the first row and the last. The first `left` columns
-/// are flush left, the others flush right.
+/// Formats rows with equal numbers of cells as text, with rules below the first row and the last. The first
+/// `left` columns are flush left, the others flush right.
 std::string text_table(const std::vector<std::vector<std::string>>& rows, std::size_t left);
 
 }  // namespace etude::inline v0::detail

@@ -27,7 +27,7 @@ double transformer_flops_per_token(double parameters, double layers, double head
 /// model-FLOPs utilisation of PaLM, appendix B: the operations that the model needs (without those repeated
 /// to save memory) divided by those that the device could have done in that time;
 /// - `time/data_wait` and `time/compute`: the seconds of a step spent waiting for the loader, and the rest;
-/// `throughput/data_wait_fraction`: the fraction of the former.
+/// `throughput/data_wait_fraction`: the fraction spent waiting.
 ///
 /// The time excludes evaluations, predictions and the writing of checkpoints, but not delays caused by a
 /// checkpoint that is written in the background. Unlike Lightning's, it never waits for the device, and needs
@@ -64,16 +64,16 @@ struct ThroughputMonitor {
   /// Counts since training began.
   struct Count {
     double seconds = 0;    ///< without evaluations and checkpoints
-    double data_wait = 0;  ///< seconds of it spent waiting for the loader
+    double data_wait = 0;  ///< seconds of that time spent waiting for the loader
     double samples = 0;
     double tokens = 0;
   };
-  std::vector<Count> window = {};  ///< at the end of each of the last steps, as a ring
+  std::vector<Count> window = {};  ///< at the end of each of the last steps, as a ring buffer
   Count now = {};                  ///< including the current step
 
   /// The state of the clock.
   struct Watch {
-    std::chrono::steady_clock::time_point mark = {};  ///< time is counted up to here
+    std::chrono::steady_clock::time_point mark = {};  ///< the time up to which seconds are counted
     bool runs = false;
     bool waits = false;  ///< for the loader
     std::int64_t steps = 0;

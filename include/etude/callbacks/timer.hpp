@@ -25,11 +25,11 @@ std::chrono::system_clock::time_point parse_deadline(std::string_view text);
 
 /// Ends the training after `duration`, or at a `deadline`: Lightning's Timer, with its arguments, and
 /// torchtnt's TimeLimitInterrupter, which has the deadline. The time of earlier runs is saved with
-/// checkpoints, and counts. A run that is resumed with its time used up stops before its first step. Unlike
-/// Lightning's, the stop has a known reason: the training ends with `request_stop`, including its last
+/// checkpoints, and counts. A run that is resumed with no time left stops before its first step. Unlike with
+/// Lightning's, the reason for the stop is known: the training ends by `request_stop`, with the last
 /// evaluation and checkpoint.
 ///
-/// Without either it only measures. Throws ArgumentError at TrainBegin for invalid text.
+/// Without either, it only measures. Throws ArgumentError at TrainBegin for invalid text.
 struct TimerCallback {
   using this_callback = TimerCallback;
   ETUDE_STRUCT(TimerCallback,

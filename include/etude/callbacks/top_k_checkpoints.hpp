@@ -22,12 +22,12 @@ using RankedCheckpoints = std::map<std::string, RankedCheckpoint>;
 
 /// Keeps the checkpoints of the `k` evaluations with the best `watch_metric`, under descriptive names:
 /// `checkpoint-120-eval_loss=0.2314`. Follows `save_top_k` of PyTorch Lightning's ModelCheckpoint. Of two
-/// with equal values the earlier stays; a non-finite value is never among the best. An evaluation before the
-/// first step doesn't count; without `count_intermediate` neither do those within an epoch, such as
+/// with equal values, the earlier stays; a non-finite value is never among the best. An evaluation before the
+/// first step doesn't count; without `count_intermediate`, neither do evaluations within an epoch, such as
 /// StepBasedEvaluationCallback's. It warns if a training ends with nothing kept.
 ///
-/// They are copies, by hard links if possible, of checkpoints that the trainer writes to `output_dir`, whose
-/// `save_total_limit` neither counts nor removes them. Each of them can be resumed from.
+/// These are copies, by hard links if possible, of checkpoints that the trainer writes to `output_dir`.
+/// `save_total_limit` neither counts nor removes them. A training can be resumed from each of them.
 ///
 /// Throws ArgumentError at the beginning of training for a `k` below 1; MetricError, listing the available
 /// names, if no evaluation has `watch_metric`.

@@ -14,17 +14,17 @@ namespace etude::inline v0 {
 /// Whether `value` is better than `best`. A tie isn't, and a non-finite value never is.
 bool is_better(double value, std::optional<double> best, bool greater_is_better);
 
-/// Whether greater values of the metric with this full name are better: as `given`, or else as in `args` if
-/// it is their metric, or else unless it is a loss.
+/// Whether greater values of the metric with this full name are better: `given` if it is set; otherwise as in
+/// `args`, if this is its metric; otherwise true unless the metric is a loss.
 bool is_greater_better(const TrainingArguments& args, std::string_view metric, std::optional<bool> given);
 
-/// Looks for a metric in the evaluations of a training, as a member of a callback: not every evaluation needs
-/// the metric, but one must have it.
+/// Looks for a metric in the evaluations of a training, as a member of a callback. Not every evaluation needs
+/// to have the metric, but at least one must.
 struct WatchedMetric {
   ETUDE_STRUCT(WatchedMetric, (bool, found, "an evaluation had the metric", false),
                (std::string, others, "metrics of evaluations without it", ""));
 
-  /// At the beginning of training; a new one forgets earlier evaluations. Warns if the training has
+  /// Called when training begins; a new training forgets earlier evaluations. Warns if the training has
   /// `callback` but no evaluations: neither from `eval_strategy` nor from StepBasedEvaluationCallback.
   void begin(const Context& e, bool is_new, std::string_view callback);
 
@@ -36,14 +36,14 @@ struct WatchedMetric {
 
   void fail() { has_failed = true; }  ///< at TrainError
 
-  /// At TrainEnd: whether a training ended without errors.
+  /// Called at TrainEnd: returns whether a training ended without errors.
   bool end() { return std::exchange(is_running, false) && !has_failed; }
 
   /// The metric's value, if these metrics of an evaluation have it.
   std::optional<double> look(const std::string& name, const Metrics& metrics);
 
   /// Throws MetricError, listing the available names, if there were evaluations and none had it. `option` is
-  /// the name of the option with the metric's name.
+  /// the name of the option that holds the metric's name.
   void throw_if_missing(const std::string& name, std::string_view option = "watch_metric") const;
 
   bool is_running = false;

@@ -11,13 +11,13 @@ namespace etude::inline v0 {
 
 /// Keeps two checkpoints of a training with `lr_scheduler_type` warmup_stable_decay:
 /// `checkpoint_N_wsd_pre_decay`, of the last step before the learning rate decays, from which a longer
-/// training can continue as if it had never been about to end; and `checkpoint_N_wsd_post_decay`, of the step
-/// at which the decay is complete, or the last step if that comes first. Follows pytorch-accelerated's
+/// training can continue as if no decay had been planned; and `checkpoint_N_wsd_post_decay`, of the step at
+/// which the decay is complete, or of the last step if that comes first. Follows pytorch-accelerated's
 /// callback of this name; its initial_checkpoint is `train({.resume_from_checkpoint = path})` here.
 ///
-/// To continue from the first one with more steps, resume it with a greater `max_steps` or
-/// `num_train_epochs`: the decay then begins later. Both are copies, by hard links if possible, of
-/// checkpoints in `output_dir`. A training that ends before the decay is complete has no second one.
+/// To continue with more steps, resume from the first one with a greater `max_steps` or `num_train_epochs`:
+/// the decay then begins later. Both are copies, by hard links if possible, of checkpoints in `output_dir`. A
+/// training that ends before the decay is complete writes no second checkpoint.
 ///
 /// Throws ArgumentError at the beginning of training with another schedule.
 struct WSDCheckpointCallback {
