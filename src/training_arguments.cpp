@@ -165,9 +165,9 @@ void check_precision(const TrainingArguments& args, FaultList& found) {
   exclude(args.fp16_full_eval, "fp16_full_eval");
   using enum OptimizerNames;
   static constexpr std::array rounding{adamw_torch, adamw_torch_fused, adam, sgd, lion};
-  found.require(
-      std::ranges::find(rounding, args.optim) != rounding.end(), "optim", args.optim,
-      fmt::format("one of {} with pure_bf16, whose updates others round away", fmt::join(rounding, ", ")));
+  found.require(std::ranges::find(rounding, args.optim) != rounding.end(), "optim", args.optim,
+                fmt::format("one of {} with pure_bf16, since others round its small updates away",
+                            fmt::join(rounding, ", ")));
 }
 
 void check_cuda_graph(const TrainingArguments& args, FaultList& found) {
@@ -179,7 +179,7 @@ void check_cuda_graph(const TrainingArguments& args, FaultList& found) {
   refuse(args.pure_bf16, "pure_bf16, whose updates are rounded by numbers from the host");
   refuse(args.gradient_accumulation_steps > 1, "gradient_accumulation_steps above 1");
   refuse(args.auto_microbatching, "auto_microbatching, which changes the size of batches");
-  refuse(args.gradient_checkpointing, "gradient_checkpointing, which puts the state of random numbers back");
+  refuse(args.gradient_checkpointing, "gradient_checkpointing, which restores the states of the generators");
   refuse(args.offload_optimizer, "offload_optimizer, whose updates are computed by the CPU");
 }
 

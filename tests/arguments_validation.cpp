@@ -42,7 +42,7 @@ TEST_CASE("cuda_graph excludes what can't be captured") {
   check({.gradient_accumulation_steps = 2}, "gradient_accumulation_steps above 1");
   check({.auto_microbatching = true}, "auto_microbatching, which changes the size of batches");
   check({.gradient_checkpointing = true},
-        "gradient_checkpointing, which puts the state of random numbers back");
+        "gradient_checkpointing, which restores the states of the generators");
   check({.offload_optimizer = true}, "offload_optimizer, whose updates are computed by the CPU");
   check_good({.bf16 = true, .cuda_graph = true});
 }

@@ -266,10 +266,9 @@ struct TrainingArguments {
        "evaluations and checkpoints",
        true),
       (bool, average_tokens_across_devices,
-       "divide a loss that is divided by its number of labels by that of all processes, not by its own",
-       true),
+       "divide a loss that counts labels by the number of labels of all processes, not of each one", true),
       (bool, logging_by_rank,
-       "log each process's own value as well, as NAME_rank_0, NAME_rank_1, ..., of all that callbacks log",
+       "also log each process's value of everything that callbacks log, as NAME_rank_0, NAME_rank_1, ...",
        false));
 
   /// The processes of the training, as its trainer finds them; not an argument.

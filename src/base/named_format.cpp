@@ -52,7 +52,7 @@ std::optional<std::string> format_fields(
   try {
     return fmt::vformat(format, fields);
   } catch (const fmt::format_error& error) {
-    throw ArgumentError(fmt::format("'{}' is no format of numbers: {}", format, error.what()));
+    throw ArgumentError(fmt::format("'{}' isn't a format of numbers: {}", format, error.what()));
   }
 }
 

@@ -159,7 +159,7 @@ void ReportCallback::begin_page(const TrainBegin& e) {
         resumed = {.ranks = page.ranks, .summary = page.summary, .afterwards = page.afterwards};
       }
     } catch (const Error& error) {
-      message(e.args, LogLevel::warning, "the page begins anew, without the samples of earlier steps: {}",
+      message(e.args, LogLevel::warning, "the page starts over, without the samples of earlier steps: {}",
               error.what());
     }
   }

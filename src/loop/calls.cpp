@@ -24,10 +24,10 @@ Calls::Scope::Scope(Calls& calls, Method method) : calls_(calls), method_(method
   if ((method == train || method == step) && calls_.depths_[train] + calls_.depths_[step] > 0)
     throw Error(fmt::format("{}() was called from inside a training", names[method]));
   if (calls_.depths_[method] == deepest)
-    throw Error(fmt::format(
-        "{0}() was called from inside itself {1} times over: a callback calls it in an event that {0}() "
-        "raises, and has to leave that out while its own call is under way",
-        names[method], deepest));
+    throw Error(
+        fmt::format("{0}() was called from inside itself {1} times: a callback calls it in an event that "
+                    "{0}() raises, and must not do so while its own call is under way",
+                    names[method], deepest));
   ++calls_.depths_[method];
 }
 

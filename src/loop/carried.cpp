@@ -43,7 +43,7 @@ void check_carried_state(const RunSettings& run, const Trained& trained) {
              "gradient_checkpointing", "in a unit that runs twice");
   if (run.step_sharing() == StepSharing::in_turn)
     found.push_back(fmt::format(
-        "the optimizers have losses of their own: must share one with {}, which would go on with each",
+        "each optimizer has its own loss: must share one with {}, which would advance with each loss",
         state));
   if (trained.train_dataloader && trained.train_dataloader->options().shuffle)
     found.push_back(

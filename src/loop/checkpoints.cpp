@@ -208,7 +208,7 @@ void TrainingCheckpoints::warn_if_nothing_is_left(std::int64_t max_steps) const 
   const auto limit = args.max_steps > 0 ? fmt::format("max_steps ({})", args.max_steps)
                                         : fmt::format("num_train_epochs ({})", args.num_train_epochs);
   message(args, LogLevel::warning,
-          "nothing is left to train: {} is at step {} already, of {}; to continue, raise {}; to start from "
+          "nothing is left to train: {} is already at step {} of {}; to continue, raise {}; to start from "
           "scratch, give another output_dir",
           path().string(), step, max_steps, limit);
 }
@@ -263,8 +263,8 @@ void TrainingCheckpoints::load_dataset_state(std::vector<std::string>& problems)
   const bool has_state = core_.train_dataloader->has_dataset_state();
   if (has_state && core_.brings_own_batches()) {
     problems.push_back(
-        fmt::format("each process has other data, and the saved state of train_dataset is that of rank 0: "
-                    "epoch {} begins as its first one, and is read up to example {}",
+        fmt::format("each process has different data, and the saved state of train_dataset is rank 0's: "
+                    "epoch {} starts from the dataset's first state, and is read up to example {}",
                     position.epoch, position.examples));
     return;
   }
@@ -276,10 +276,10 @@ void TrainingCheckpoints::load_dataset_state(std::vector<std::string>& problems)
                     "example {} of epoch {}",
                     position.examples, position.epoch));
   else if (has_state && (position.epoch > 0 || position.examples > 0))
-    problems.push_back(fmt::format(
-        "the state of train_dataset is missing: epoch {} begins as its first one, and is read up to "
-        "example {}",
-        position.epoch, position.examples));
+    problems.push_back(
+        fmt::format("the state of train_dataset is missing: epoch {} starts from its first state, and is "
+                    "read up to example {}",
+                    position.epoch, position.examples));
 }
 
 void TrainingCheckpoints::take_own_program_state(std::vector<std::string>& problems) {

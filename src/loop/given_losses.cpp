@@ -69,10 +69,10 @@ void check_given_losses(const EventSource& events) {
         core.shard_stage == ShardStage::gradients ? 2 : 3));
   for (const auto& [name, own] : core.options.optimizers) {
     if (own.compute_loss)
-      found.push_back(
-          fmt::format("the optimizer '{}' has a compute_loss: must not with backward(loss), whose loss the "
-                      "program computes",
-                      name));
+      found.push_back(fmt::format(
+          "the optimizer '{}' has a compute_loss: must have none with backward(loss), whose loss the "
+          "program computes",
+          name));
     if (own.every != 1)
       found.push_back(
           fmt::format("every is {} for the optimizer '{}': must be 1 with backward(loss); an update() leaves "

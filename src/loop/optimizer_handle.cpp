@@ -5,8 +5,8 @@ namespace etude::inline v0 {
 void OptimizerHandle::step() const {
   if (!core_.step_by_hand)
     throw ArgumentError(
-        "step() of an optimizer is called by a trainer, or at a time, that doesn't make the steps: must be "
-        "in a training_step, with `static constexpr bool automatic_optimization = false;`");
+        "step() of an optimizer was called where the trainer makes the steps: must be called in a "
+        "training_step, of a trainer with `static constexpr bool automatic_optimization = false;`");
   core_.step_by_hand(place_);
 }
 

@@ -72,7 +72,9 @@ std::vector<std::string> faults_of_training(const TrainerOptions& options) {
         "model computes its loss itself",
         args.label_smoothing_factor));
   if (options.model_init && options.optimizer)
-    found.push_back("optimizer is set: must not be with model_init, whose model it can't know");
+    found.push_back(
+        "optimizer is set: must be unset with model_init, which makes a model whose parameters it doesn't "
+        "hold");
   if (options.model && options.optimizer) {
     // A completely frozen model may serve to train something else.
     if (const auto match = match_optimizer(options); match.common == 0 && match.missing > 0)

@@ -264,7 +264,7 @@ std::filesystem::path write_checkpoint(TrainerCore& core, const std::vector<Call
     if (file.ends_with(".json") || file.starts_with("model") || file == dataset_state_file ||
         file == carried_state_file || file.starts_with("program_state") ||
         !contents.tensors.try_emplace(file, std::move(list)).second)
-      throw CheckpointError(fmt::format("a callback can't call a file of {} '{}': it is one of Etude's own",
+      throw CheckpointError(fmt::format("a callback can't name a file in {} '{}': Etude uses that name",
                                         target.string(), file));
   core.checkpoint_writer.write(std::move(writer), std::move(contents), state.best_model_checkpoint);
   return target;

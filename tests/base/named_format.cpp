@@ -37,9 +37,9 @@ TEST_CASE("a format that fmt refuses, or without names, is named in the error") 
   };
   CHECK(fault("loss {}") == "'loss {}' has a field without a name: must be such as {loss:.4f}");
   CHECK(fault("{0}") == "'{0}' has a field without a name: must be such as {loss:.4f}");
-  CHECK(fault("{loss:.4f").starts_with("'{loss:.4f' is no format of numbers: "));
-  CHECK(fault("{loss:s}").starts_with("'{loss:s}' is no format of numbers: "));
-  CHECK(fault("loss}").starts_with("'loss}' is no format of numbers: "));
+  CHECK(fault("{loss:.4f").starts_with("'{loss:.4f' isn't a format of numbers: "));
+  CHECK(fault("{loss:s}").starts_with("'{loss:s}' isn't a format of numbers: "));
+  CHECK(fault("loss}").starts_with("'loss}' isn't a format of numbers: "));
   CHECK(fault("loss {") == "'loss {' has a field without a name: must be such as {loss:.4f}");
 }
 

@@ -46,7 +46,7 @@ TEST_CASE("a callback can't add one of Etude's own files, and no checkpoint is w
       trainer.train();
       FAIL("it was taken");
     } catch (const etude::CheckpointError& error) {
-      CHECK(std::string(error.what()).find(fmt::format("'{}': it is one of Etude's own", name)) !=
+      CHECK(std::string(error.what()).find(fmt::format("'{}': Etude uses that name", name)) !=
             std::string::npos);
     }
     CHECK(!std::filesystem::exists(folder / "checkpoint-1"));

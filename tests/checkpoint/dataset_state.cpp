@@ -313,8 +313,8 @@ TEST_CASE("without a state of the stream or a stream for the state, examples are
 
   // As an earlier version wrote it.
   CHECK(toy::contains(warnings_of_resuming_at_8<Turning, Turning>(true, resumed),
-                      "checkpoint-2: the state of train_dataset is missing: epoch 0 begins as its first one, "
-                      "and is read up to example 8\n"));
+                      "checkpoint-2: the state of train_dataset is missing: epoch 0 starts from its first "
+                      "state, and is read up to example 8\n"));
   CHECK(resumed.read == turning.read);
   CHECK(resumed.weights == turning.weights);
 

@@ -36,7 +36,7 @@ bool is_refused(Method method, const std::string& name) {
   Nested<Event> nested(method);
   const auto fault = fault_of<etude::Error>([&] { method(nested.trainer); });
   CAPTURE(fault);
-  return fault.starts_with(name + "() was called from inside itself 8 times over: a callback calls it");
+  return fault.starts_with(name + "() was called from inside itself 8 times: a callback calls it");
 }
 
 TEST_CASE(

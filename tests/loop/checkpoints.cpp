@@ -688,14 +688,14 @@ TEST_CASE("resuming at or after the last step reports that nothing is left, and 
   const auto checkpoint = (folder / "checkpoint-6").string();
   CHECK(warnings_of(with(args, 3)) ==
         fmt::format(
-            "etude: warning: nothing is left to train: {} is at step 6 already, of 6; to continue, raise "
+            "etude: warning: nothing is left to train: {} is already at step 6 of 6; to continue, raise "
             "num_train_epochs (2); to start from scratch, give another output_dir\n",
             checkpoint));
   auto fewer = args;
   fewer.max_steps = 4;
   CHECK(
       toy::contains(warnings_of(with(fewer, 3)),
-                    fmt::format("nothing is left to train: {} is at step 6 already, of 4; to continue, raise "
+                    fmt::format("nothing is left to train: {} is already at step 6 of 4; to continue, raise "
                                 "max_steps (4)",
                                 checkpoint)));
   auto more = args;

@@ -500,7 +500,7 @@ TEST_CASE("options and callbacks that need the batches are refused by name, and 
               {"4", {.compute_loss = [](etude::Model& model, const etude::Batch& batch) {
                  return model.forward(batch)[0].sum();
                }}}};
-        }).starts_with("the optimizer '0' has a compute_loss: must not with backward(loss)"));
+        }).starts_with("the optimizer '0' has a compute_loss: must have none with backward(loss)"));
   CHECK(refused(callbacks<>{}, [](auto& given) {
           given.optimizer = torch::optim::LBFGS(given.model.parameters());
         }) == "LBFGS evaluates its loss several times per step: can't be used with backward(loss)");

@@ -42,7 +42,8 @@ struct EarlyStoppingCallback {
       (double, early_stopping_threshold,
        "how much better an evaluation must be to count" | at_least(0).or_just(INFINITY), 0.0),
       (EarlyStoppingThreshold, early_stopping_threshold_kind,
-       "better than the best of each_evaluation before, or cumulative: than the last that counted",
+       "what an evaluation must beat: the best before it (each_evaluation), or the last that counted "
+       "(cumulative)",
        EarlyStoppingThreshold::each_evaluation),
       (std::string, watch_metric, "full name of the metric to watch; empty is metric_for_best_model", ""),
       (std::optional<bool>, greater_is_better,

@@ -13,8 +13,8 @@ namespace etude::inline v0 {
 /// member of a callback.
 struct EpochCount {
   ETUDE_STRUCT(EpochCount, (std::int64_t, ended, "completed epochs", 0),
-               (std::int64_t, last_step, "the step at which the last of them ended", 0),
-               (bool, has_begun, "it has counted from the beginning, or been restored", false));
+               (std::int64_t, last_step, "the step at which the last one ended", 0),
+               (bool, has_begun, "whether it has counted from the beginning or been restored", false));
 
   void begin(const TrainBegin& e);
 

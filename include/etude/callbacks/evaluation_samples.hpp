@@ -29,7 +29,7 @@ struct EvaluationSamplesCallback {
   using this_callback = EvaluationSamplesCallback;
   ETUDE_STRUCT(EvaluationSamplesCallback,
                (std::int64_t, every_n_evaluations, "evaluations between samples" | at_least(1), 1),
-               (std::int64_t, seed, "where the random numbers of `make` begin" | at_least(0), 42),
+               (std::int64_t, seed, "seed of the random numbers of `make`" | at_least(0), 42),
                (std::int64_t, last_step, "the step of the last evaluation", -1),
                (std::int64_t, evaluations, "evaluations so far", 0));
 

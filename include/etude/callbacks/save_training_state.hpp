@@ -33,9 +33,9 @@ struct SaveTrainingStateCallback {
                 "epochs between copies; unset is none" | at_least(1)),
                (std::optional<Interval>, save_every_n_steps,
                 "update steps between copies, or another interval; unset is none"),
-               (bool, save_at_end, "another one, `final`, when training ends", true),
+               (bool, save_at_end, "also copy the last checkpoint, as `final`, when training ends", true),
                (std::optional<std::int64_t>, max_checkpoints,
-                "keep only this many, the newest; unset is all" | at_least(1)),
+                "keep only this many of the newest; unset is all" | at_least(1)),
                (IntervalTimer, timer, "the elapsed part of save_every_n_steps"),
                (EpochCount, epochs, "completed epochs"), (CheckpointKeeper, copies, "copies not made yet"),
                (std::vector<std::string>, kept, "existing copies, oldest first"));
