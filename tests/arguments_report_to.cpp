@@ -8,7 +8,7 @@
 
 namespace arguments_report_to_test {
 
-// Named like the callbacks of trackers.
+// These have the names of trackers' callbacks.
 struct MLflowCallback {
   std::int64_t* logs = nullptr;
   void on(const etude::Log&) { ++*logs; }

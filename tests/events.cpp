@@ -253,8 +253,8 @@ TEST_CASE("every event of a training, Etude's beside Hugging Face's") {
 
 TEST_CASE("the trace of pytorch-accelerated: two training batches, one evaluation batch") {
   // on_training_run_start, on_train_epoch_start, 2 x (on_train_step_start, on_train_step_end, on_..._end of
-  // the epoch), then the evaluation's, on_training_run_epoch_end, on_training_run_end: by the names that they
-  // have here.
+  // the epoch), then the evaluation's, on_training_run_epoch_end, on_training_run_end, under their names
+  // here.
   auto args = toy::arguments();
   args.eval_strategy = IntervalStrategy::epoch;
   etude::Trainer trainer(toy::options(args), Recorder{});

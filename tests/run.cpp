@@ -23,7 +23,7 @@ struct Data {
   ETUDE_STRUCT(Data, (std::int64_t, size, "number of examples", 10));
 };
 
-/// The status of a program `program` with these words on its command line.
+/// The exit status of a program `program` with these words on its command line.
 template <class... Parts>
 int status_of(std::vector<const char*> words, Parts... parts) {
   words.insert(words.begin(), "/usr/bin/program");

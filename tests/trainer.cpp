@@ -230,7 +230,7 @@ TEST_CASE("gradients are clipped before a trainer that handles them itself") {
   args.max_grad_norm = 0.125;
   SeesGradients trainer(toy::options(args, 1));
   trainer.train();
-  CHECK(trainer.norm == doctest::Approx(0.125));  // that of (y - 1)^2 at 0 is 2
+  CHECK(trainer.norm == doctest::Approx(0.125));  // before clipping, it is 2: for (y - 1)^2 at 0
 }
 
 struct AsksTheTrainer {
@@ -296,7 +296,7 @@ TEST_CASE("methods are overridden statically and can call the base's") {
   CHECK(trainer.state().log_history.back().at("mine") == 5);
 }
 
-/// Evaluates as `how` says, and knows what it was asked for.
+/// Evaluates as `how` says, and counts the calls.
 struct Evaluates : etude::TrainerBase<Evaluates, toy::Recorder> {
   using TrainerBase::TrainerBase;
   std::function<etude::Metrics()> how = {};
@@ -310,7 +310,7 @@ struct Evaluates : etude::TrainerBase<Evaluates, toy::Recorder> {
     ++states;
     TrainerBase::save_state();
   }
-  // An overload beside what is called.
+  // An overload next to the one that is called.
   using TrainerBase::compute_loss;
   etude::LossOutput compute_loss(const torch::Tensor& x) { return compute_loss(etude::make_batch(x, {})); }
 };
@@ -360,7 +360,7 @@ TEST_CASE("an overridden evaluate() that throws leaves nothing behind for the ne
   CHECK(trainer.callback<toy::Recorder>().heard.back() == "EvaluationRunEnd");
 }
 
-/// Makes nothing of what `nothing` names.
+/// Returns null from the method that `nothing` names.
 struct GivesNull : etude::TrainerBase<GivesNull> {
   using TrainerBase::TrainerBase;
   std::string nothing;
@@ -389,7 +389,7 @@ TEST_CASE("an error names an overridden method that returns null") {
   }
 }
 
-/// Calls `backward` itself, or not.
+/// Has a training step that may or may not call `backward`.
 struct OwnStep : etude::TrainerBase<OwnStep> {
   using TrainerBase::TrainerBase;
   bool calls_backward = false;

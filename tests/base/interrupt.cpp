@@ -39,7 +39,7 @@ TEST_CASE(
     ::raise(SIGINT);
     etude::SignalGuard::receive(SIGTERM);
     if (etude::SignalGuard::came() != SIGINT) ::_exit(2);
-    ::_exit(3);  // it goes on
+    ::_exit(3);  // it continues
   });
   CHECK(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 3);

@@ -159,7 +159,7 @@ TEST_CASE("a run that is resumed after its stop stops again before its first ste
   args.num_train_epochs = 4;
   args.eval_strategy = etude::IntervalStrategy::epoch;
   args.save_strategy = etude::SaveStrategy::epoch;
-  args.learning_rate = 1e-12;  // The loss stays: one best, then none.
+  args.learning_rate = 1e-12;  // The loss stays the same: one best, then none.
   etude::Trainer<etude::EarlyStoppingCallback> first(
       toy::options(args, 1), etude::EarlyStoppingCallback{.early_stopping_patience = 2});
   const auto stopped = first.train();
@@ -200,7 +200,7 @@ TEST_CASE("a run that stopped within an epoch and is started again raises and wr
   args.max_steps = 6;
   args.eval_strategy = etude::IntervalStrategy::steps;
   args.eval_steps = 1;
-  args.learning_rate = 1e-12;  // The loss stays: one best, then none.
+  args.learning_rate = 1e-12;  // The loss stays the same: one best, then none.
   const auto run = [&](std::int64_t patience) {
     etude::Trainer<etude::EarlyStoppingCallback, Counts> trainer(
         toy::options(args, 10), etude::EarlyStoppingCallback{.early_stopping_patience = patience});

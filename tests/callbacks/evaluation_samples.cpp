@@ -47,7 +47,7 @@ std::vector<etude::Sample> random_number(const etude::Evaluate&) {
   return {etude::text_sample("t", std::to_string(torch::rand({}).item<double>()))};
 }
 
-/// Trains with dropout, which uses the generator that `make` does.
+/// Trains with dropout, which uses the same generator as `make`.
 template <class... Callbacks>
 std::vector<torch::Tensor> trained(Callbacks... callbacks) {
   auto options = toy::options(arguments(3), 8, 4);

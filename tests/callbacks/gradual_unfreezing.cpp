@@ -13,7 +13,7 @@ namespace callbacks_gradual_unfreezing_test {
 using etude::GradualUnfreezingCallback;
 using Names = std::vector<std::string>;
 
-/// Four layers, three of them in a stack, with a parameter of its own.
+/// Four layers, three of them in a stack, and a parameter of the model itself.
 struct NetImpl : torch::nn::Module {
   torch::Tensor forward(torch::Tensor x) {
     for (const auto& layer : *layers) x = torch::tanh(layer->as<torch::nn::Linear>()->forward(x));
@@ -27,7 +27,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-/// A letter for each of the four layers, after each step: t for one that was trained in it.
+/// A letter for each of the four layers, after each step: t if the step trained it.
 struct Watch {
   std::vector<torch::Tensor> before = {};
   Names trained = {};

@@ -96,7 +96,7 @@ TEST_CASE("steps are counted from the beginning, also by a timer added later") {
   };
   CHECK(due_late(6) == Steps{12, 18});
   CHECK(due_late(8) == Steps{16});
-  CHECK(due_late("6sp") == Steps{15, 18});  // earlier examples are unknown to it
+  CHECK(due_late("6sp") == Steps{15, 18});  // the timer doesn't know of earlier examples
 }
 
 TEST_CASE("before a step ends, an interval of steps is due within it, any other in the next step") {
@@ -198,7 +198,7 @@ TEST_CASE("a resumed run continues counting, in any unit") {
     resumed.train({.resume_from_checkpoint = (folder / "checkpoint-7").string()});
     CHECK(resumed.callback<Listener>().steps == whole.callback<Listener>().steps);
 
-    // A different unit: its progress is unknown, which doesn't make it due at once.
+    // A different unit: its progress is unknown, but it isn't due immediately.
     options.model = toy::Line();
     etude::Trainer<Listener> other(options, Listener{.interval = "1h"});
     other.train({.resume_from_checkpoint = (folder / "checkpoint-7").string()});

@@ -77,7 +77,7 @@ TEST_CASE("momentum and weight decay of each group are logged, if configured") {
       std::make_shared<torch::optim::SGD>(line->parameters(), torch::optim::SGDOptions(.5).momentum(.625));
   etude::Trainer<etude::LearningRateMonitor> own(options, all);
   own.train();
-  CHECK(toy::logged(own.state(), "lr-SGD") == Values{.5});  // an only group has no number
+  CHECK(toy::logged(own.state(), "lr-SGD") == Values{.5});  // a single group has no number
   CHECK(toy::logged(own.state(), "lr-SGD-momentum") == Values{.625});
 
   options.model = toy::Line();

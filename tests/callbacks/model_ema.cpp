@@ -128,7 +128,7 @@ TEST_CASE("each of several datasets has its metrics of the average") {
   CHECK(evaluations[3].contains("ema_model_eval_far_loss"));
 }
 
-/// Throws in the second evaluation, that of the average.
+/// Throws in the second evaluation, which is the average's.
 struct Breaker {
   int evaluations = 0;
   void on(const etude::PredictionStep&) {

@@ -20,7 +20,7 @@ struct TiedImpl : torch::nn::Module {
   std::shared_ptr<Layer> two = register_module("two", std::make_shared<Layer>(weight));
 };
 
-/// Has a frozen layer, a block of three, and a parameter of its own.
+/// Has a frozen layer, a block of three, and a direct parameter.
 struct StackImpl : torch::nn::Module {
   torch::Tensor forward(torch::Tensor x) { return x + scale; }
   torch::nn::Linear embed =

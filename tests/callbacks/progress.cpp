@@ -87,7 +87,7 @@ TEST_CASE("the cursor is never hidden, so no exit has to show it again") {
             .find("\x1b[?") == std::string::npos);
 }
 
-/// Prints while the bar of the training, and that of an evaluation, is drawn.
+/// Prints while the bar of the training or of an evaluation is drawn.
 struct Speaks {
   void on(const etude::StepEnd& e) {
     if (e.state.global_step == 1) etude::message(e.args, etude::LogLevel::error, "a warning");
@@ -171,7 +171,7 @@ TEST_CASE("a nested bar shares the line of the outer one, and both end correctly
   REQUIRE(lines.size() == 4);
   CHECK(lines[0] == "inside");
   CHECK(lines[1] == "outside");
-  CHECK(lines[2].starts_with("outer  50% "));  // that of the last bar is gone
+  CHECK(lines[2].starts_with("outer  50% "));  // the last bar's part is gone
   CHECK(lines[3].empty());
 }
 

@@ -246,7 +246,7 @@ TEST_CASE("a training that is resumed at its end keeps the times and the summary
     CHECK(run.afterwards == first.afterwards);
     CHECK(first_elapsed(run) == first_elapsed(first));
   }
-  // One that has a step left measures that.
+  // A training that has a step left measures that step.
   etude::Trainer<ReportCallback> more(toy::options(args));
   more.train({.resume_from_checkpoint = folder / "checkpoint-2"});
   CHECK(page_of(folder / "").summary.contains("train_runtime"));

@@ -252,7 +252,7 @@ TEST_CASE("after a restart, in the middle of an accumulation too, the history is
   CHECK(expected.find("intermediate_eval_loss") != std::string::npos);
   CHECK(expected.find("eval_loss_epoch") != std::string::npos);
   CHECK(expected.starts_with("epoch 3\n"));
-  // A step has 3 ends of a micro-batch that isn't the last, the last of an epoch 2.
+  // A step raises SubstepEnd 3 times, the last step of an epoch 2 times.
   for (const auto& at : std::vector<std::pair<std::string, int>>{{"SubstepEnd", 1},
                                                                  {"SubstepEnd", 8},
                                                                  {"SubstepEnd", 17},

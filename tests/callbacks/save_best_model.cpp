@@ -53,14 +53,14 @@ TEST_CASE("a training ends with the weights of its best evaluation") {
   const toy::Folder folder;
   const auto best = folder / "best";
   const auto [epoch, callback] = ends_with({.5, .3, .4, .3}, false, best);
-  CHECK(epoch == 2);  // the last is a tie, which is no improvement
+  CHECK(epoch == 2);  // the last is a tie, which isn't an improvement
   CHECK(callback.best_metric == .3);
   CHECK(callback.best_global_step == 2);
   CHECK(callback.best_metric_epoch == 2);
   CHECK(*etude::BestModelFolder(best).info() ==
         etude::BestModelInfo{.metric = "eval_score", .value = .3, .global_step = 2, .epoch = 2});
   CHECK(ends_with({.5, .3, .7, .6}, true, best).first == 3);
-  CHECK(ends_with({.5, .3, .7, .6}, {}, best).first == 3);  // A score is no loss.
+  CHECK(ends_with({.5, .3, .7, .6}, {}, best).first == 3);  // A score isn't a loss.
 }
 
 TEST_CASE("a non-finite value is never the best, even if it comes first") {

@@ -9,7 +9,7 @@ namespace callbacks_step_based_evaluation_test {
 
 using Callback = etude::StepBasedEvaluationCallback;
 
-/// A line of three modules, the second of which the user keeps in evaluation mode.
+/// Three modules in a row, the second of which the user keeps in evaluation mode.
 struct FrozenMiddleImpl : torch::nn::Module {
   FrozenMiddleImpl() {
     first = register_module("first", torch::nn::Linear(1, 4));

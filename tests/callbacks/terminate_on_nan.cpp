@@ -60,7 +60,7 @@ TEST_CASE("training stops at a non-finite loss, before its batch reaches weights
       REQUIRE(after.size() == before.size());
       for (std::size_t i = 0; i < after.size(); ++i) CHECK(torch::equal(after[i], before[i]));
       CHECK_FALSE(trainer.model().parameters().front().grad().defined());
-      if (!trainer.model().parameters().front().is_cuda())  // There, it is stopped before its backward pass.
+      if (!trainer.model().parameters().front().is_cuda())  // There, it stops before its backward pass.
         CHECK(trainer.callback<Watch>().backward_passes == 3 * accumulation - 1);
     }
 }
@@ -120,7 +120,7 @@ TEST_CASE("a second training isn't stopped by the first one's trigger") {
   CHECK_FALSE(trainer.callback<Callback>().triggered);
 }
 
-/// A trainer with its own step, which reports its loss or doesn't.
+/// A trainer that overrides training_step, which may or may not report its loss.
 struct Own : etude::TrainerBase<Own, Callback> {
   using TrainerBase::TrainerBase;
   bool reports = false;

@@ -13,7 +13,7 @@
 
 namespace callbacks_throughput_test {
 
-/// Takes time where configured.
+/// Sleeps where configured.
 struct Sleeper {
   std::chrono::milliseconds fetching{}, forward{}, evaluating{}, first_step{};
   void on(const etude::BatchFetched&) const { std::this_thread::sleep_for(fetching); }

@@ -97,7 +97,7 @@ TEST_CASE("missing or leftover state is reported by name") {
                                                     "the state of a Counter has no matching callback"});
   Renamed renamed;
   report = load(counted(), renamed);
-  CHECK(renamed.every == 10);  // the saved one was constructed with another
+  CHECK(renamed.every == 10);  // the saved one was constructed with a different value
   CHECK(renamed.fresh == 5);
   CHECK(report.problems == std::vector<std::string>{"Counter no longer has a member count",
                                                     "Counter no longer has a member seen"});

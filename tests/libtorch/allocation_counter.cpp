@@ -16,7 +16,7 @@ TEST_CASE("tensors that come and go are counted, with the most at once") {
   { const auto gone = torch::empty({250}, torch::kDouble); }
   CHECK(counter.allocated() == 400);
   CHECK(counter.peak() == 2400);
-  before = torch::Tensor();  // not counted when it came
+  before = torch::Tensor();  // not counted when it was allocated
   CHECK(counter.allocated() == 400);
   counter.reset_peak();
   CHECK(counter.peak() == 400);

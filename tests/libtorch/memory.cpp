@@ -43,7 +43,7 @@ TEST_CASE("memory freed at the end of the heap stays with the process") {
   const auto before = heap();
   for (int i = 0; i < 3; ++i) {
     const auto memory = std::make_unique<char[]>(16 << 20);
-    CHECK(heap() >= before + (i == 0 ? 8 << 20 : 0));  // not mapped on its own
+    CHECK(heap() >= before + (i == 0 ? 8 << 20 : 0));  // not in a separate mapping
   }
   CHECK(heap() >= before + (8 << 20));
 }

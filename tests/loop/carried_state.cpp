@@ -24,7 +24,7 @@
 #include "etude/trainer.hpp"
 
 /// A recurrent network learns a text of 106 tokens in 4 streams of 26: each epoch has 4 windows of 6 tokens
-/// and one of the last.
+/// and a shorter last one.
 namespace loop_carried_state_test {
 
 constexpr std::int64_t streams = 4, window = 6, width = 5, vocabulary = 7;
@@ -152,7 +152,7 @@ TEST_CASE("state begins with zeros in each epoch and evaluation, and an evaluati
   const auto before = model.hidden->tensors();
   const auto whole = evaluated.evaluate().at("eval_loss");
   CHECK(torch::equal(model.hidden->tensors().at("h"), before.at("h")));
-  // The windows of an evaluation make no difference, since its state goes through them.
+  // The size of an evaluation's windows makes no difference, since its state is carried through them.
   CHECK(evaluated.evaluate({.eval_dataset = etude::token_streams(text(), streams, 25)}).at("eval_loss") ==
         doctest::Approx(
             evaluated.evaluate({.eval_dataset = etude::token_streams(text(), streams, 5)}).at("eval_loss")));
@@ -250,7 +250,7 @@ TEST_CASE("a training that is resumed within an epoch goes on as if it had not b
     const auto expected = toy::tensors(unbroken);
     CHECK(resumed(options, {"StepEnd", 2}) == expected);
     if (accumulated == 1) continue;
-    CHECK(resumed(options, {"SubstepEnd", 1}) == expected);  // in the midst of a group
+    CHECK(resumed(options, {"SubstepEnd", 1}) == expected);  // in the middle of a group
     CHECK(resumed(options, {"SubstepEnd", 2}) == expected);
   }
 }
@@ -316,7 +316,7 @@ TEST_CASE("two processes carry the state of their own rows, also through a resum
   together.train();
 
   saving.model = net(0);
-  Both again(saving);  // from the midst of an epoch
+  Both again(saving);  // from the middle of an epoch
   again.train({.resume_from_checkpoint = folder + "/checkpoint-3"});
   CHECK(toy::weights(again) == toy::weights(together));
 

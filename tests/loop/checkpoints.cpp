@@ -505,7 +505,7 @@ void disturb(const etude::Context& e) {
   e.optimizer->param_groups()[0].weight_decay = 0;
 }
 
-/// Changes the model and the optimizer at each epoch's begin, and with `steps` at each step's.
+/// Changes the model and the optimizer when an epoch begins and, with `steps`, when a step begins.
 struct Disturbs {
   bool steps = false;
   void on(const etude::EpochBegin& e) { disturb(e); }
@@ -877,7 +877,7 @@ TEST_CASE("trained parameters of a loss, which no checkpoint has, are reported")
   CHECK_FALSE(toy::contains(warnings(false), "no checkpoint has"));
 }
 
-/// A line behind a norm, whose buffers each training step changes.
+/// A line after a norm, whose buffers each training step changes.
 struct NormedImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) { return line(norm(x)); }
   torch::nn::BatchNorm1d norm{register_module("norm", torch::nn::BatchNorm1d(1))};
@@ -885,7 +885,7 @@ struct NormedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Normed);
 
-/// Gives a group up after its first batch, and fails in the evaluation at the end of the epoch.
+/// Abandons a group after its first batch, and throws in the evaluation at the end of the epoch.
 struct FailsAfterGivingUp {
   torch::Tensor mean = {};
   void on(const etude::SubstepEnd& e) { e.control.should_epoch_stop = true; }

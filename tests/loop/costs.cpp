@@ -16,7 +16,7 @@
 #include "etude/optim/cpu_kernels.hpp"
 #include "etude/optim/sgd.hpp"
 
-// The cost of a step besides the model, in counts, which have no noise.
+// The cost of a step without the model's, in counts, which have no noise.
 
 namespace {
 
@@ -79,8 +79,8 @@ struct From10To110 {
   }
 };
 
-/// The best loop that a person would write: parameters and gradients are one vector each, the batch takes one
-/// index_select per tensor, one fused step also clips, and nothing is read back.
+/// The best loop that a person would write: the parameters and the gradients are one vector each, a batch
+/// takes one index_select per tensor, one fused step also clips, and nothing is read back.
 void train_by_hand(const Data& data, const std::function<void(int)>& step_done) {
   auto net = perceptron();
   std::int64_t size = 0;
@@ -264,7 +264,7 @@ TEST_CASE("clipping and the optimizer's step read nothing, or would fail on a de
 }
 
 TEST_CASE("a step allocates nothing but its tensors" * doctest::skip(!COUNTS_ALLOCATIONS)) {
-  /// Does forward and backward in their simplest form, and leaves out their allocations.
+  /// Runs forward and backward in the simplest form, and doesn't count their allocations.
   struct Counted : etude::TrainerBase<Counted, From10To110> {
     using TrainerBase::TrainerBase;
     torch::Tensor training_step(etude::Batch&) {

@@ -17,8 +17,8 @@
 #include "common/toy.hpp"
 #include "etude/trainer.hpp"
 
-// The loss of a batch that is divided, into micro-batches, among processes or where memory ran out, is that
-// of the whole batch.
+// A batch that is divided (into micro-batches, among processes, or because memory ran out) has the same loss
+// as the whole batch.
 
 namespace loop_divided_batches_test {
 
@@ -34,8 +34,8 @@ torch::Tensor inputs() {
   return torch::sin(torch::arange(examples * 4).to(torch::kFloat).reshape({examples, 4}));
 }
 
-/// Classes from 0 to 2, of which a half is -100: a whole micro-batch, a process's whole part, and single
-/// ones.
+/// Classes from 0 to 2, half of them replaced by -100: a whole micro-batch, a process's whole part, and
+/// single labels.
 torch::Tensor gaps() {
   auto labels = torch::arange(examples).remainder(3);
   for (const std::int64_t i : {0, 1, 2, 4, 9, 10, 11, 13, 18, 19, 20}) labels[i] = -100;
@@ -90,8 +90,8 @@ std::vector<Case> cases() {
            torch::softmax(targets, 1)}};
 }
 
-/// Each batch of 6 is 3 micro-batches of 2, a part of it for each process, or goes through the model in parts
-/// of 2.
+/// Each batch of 6 is divided into 3 micro-batches of 2, into a part for each process, or into parts of 2
+/// that go through the model in turn.
 struct Division {
   std::int64_t micro_batch = batch_size;
   std::int64_t accumulation = 1;
@@ -123,7 +123,7 @@ struct Trained {
   std::vector<double> losses;
 };
 
-/// A loop over whole batches that knows nothing of Etude's trainer.
+/// A loop over whole batches without Etude's trainer.
 Trained by_hand(const Case& of) {
   Net net(1000);
   Trained result;

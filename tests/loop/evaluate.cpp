@@ -119,7 +119,7 @@ TEST_CASE("a metric that is added to an evaluation is its dataset's, and known t
   CHECK(resumed.state().best_global_step == 2);
   CHECK(resumed.state().log_history.at(3).at("eval_second_score") == 1.0);
   CHECK(resumed.optimizer()->param_groups()[0].lr == doctest::Approx(0.01));  // after steps 3 and 4
-  // In the other direction, the schedule begins anew.
+  // In the other direction, the schedule starts over.
   options.args.num_train_epochs = 5;
   options.args.greater_is_better = false;
   Scored<> turned(options, AddsScore{}, Published{}, patient);
@@ -552,7 +552,7 @@ TEST_CASE_TEMPLATE("data without labels has the loss that the model returns", M,
   const auto prediction = trainer.predict(x);
   CHECK(prediction.metrics.at("test_loss") == doctest::Approx(expected));
   CHECK(torch::allclose(prediction.predictions.single(), 3 * x));
-  // A prediction isn't taken for the model's loss.
+  // A prediction isn't mistaken for the model's loss.
   options.model = threefold();
   CHECK_FALSE(etude::Trainer(options).evaluate().contains("eval_loss"));
 }
@@ -662,7 +662,7 @@ TEST_CASE("label_names selects the fields of an example that are labels") {
 
 TEST_CASE("a loss with more than one element is refused, and so are unknown ignore_keys") {
   auto options = evaluation(4, 4);
-  options.loss = {};  // The model's output is taken for the loss.
+  options.loss = {};  // The model's output is used as the loss.
   CHECK_THROWS_AS(etude::Trainer(options).evaluate(), etude::DataError);
   CHECK_THROWS_AS(etude::Trainer(evaluation(4, 4)).predict(toy::dataset(2), {.ignore_keys = {"hidden"}}),
                   etude::DataError);

@@ -13,8 +13,8 @@
 
 namespace loop_event_source_test {
 
-// However a training ends, whatever was begun gets its end event, every callback gets the error, and the
-// exception propagates as it was thrown.
+// However a training ends, each open scope gets its end event, every callback gets the error, and the
+// exception propagates unchanged.
 
 struct Boom : std::runtime_error {
   using std::runtime_error::runtime_error;

@@ -20,7 +20,7 @@
 #include "common/folder.hpp"
 #include "common/toy.hpp"
 
-/// Trainings that end with the very weights of a loop by hand with torch::optim.
+/// Trainings that end with weights bit-identical to those of a hand-written loop with torch::optim.
 namespace loop_exact_optimizers_test {
 
 constexpr std::int64_t steps = 60, batch_size = 6;
@@ -77,7 +77,7 @@ torch::Tensor weights_of(const etude::TrainerOptions& with, const etude::TrainOp
   return torch::nn::utils::parameters_to_vector(trainer.model().parameters()).detach();
 }
 
-/// Also stops in the middle of the training, and resumes from there.
+/// Also checks a training that stops in the middle and is resumed.
 void check(etude::OptimizerNames optim, const std::string& optim_args, double rate, const Make& make) {
   CAPTURE(optim);
   CAPTURE(optim_args);

@@ -17,7 +17,7 @@
 #include "common/toy.hpp"
 #include "etude/trainer.hpp"
 
-/// A model that Python exported trains as the same model does that is written in C++.
+/// A model that Python exported trains like the same model written in C++.
 namespace loop_exported_models_test {
 
 using toy::sines::examples;
@@ -84,7 +84,7 @@ void check_equal(const Weights& a, const Weights& b) {
   }
 }
 
-/// Trains both models and compares weights and losses to the bit.
+/// Trains both models and compares weights and losses bit for bit.
 template <class... Callbacks>
 void check_equal_training(const etude::TrainingArguments& args) {
   etude::Trainer<Callbacks...> ours(problem(exported(), args)), theirs(problem(toy::sines::net(), args));

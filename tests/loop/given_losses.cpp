@@ -32,14 +32,14 @@ namespace loop_given_losses_test {
 using etude::TrainerOptions;
 using Losses = std::vector<double>;
 
-/// Its random numbers and running means are parts of the state, besides its weights.
+/// Has random numbers and running means in its state, besides weights.
 torch::nn::Sequential net() {
   torch::manual_seed(3);
   return torch::nn::Sequential(torch::nn::Linear(4, 8), torch::nn::BatchNorm1d(8), torch::nn::ReLU(),
                                torch::nn::Dropout(0.3), torch::nn::Linear(8, 1));
 }
 
-/// A loss whose batch is drawn as well.
+/// A loss on a random batch.
 torch::Tensor drawn_loss(torch::nn::Sequential& model) {
   const auto x = torch::rand({6, 4});
   return torch::mse_loss(model->forward(x), x.square().sum(1, true));
@@ -55,7 +55,7 @@ TrainerOptions options(torch::nn::Sequential model, std::int64_t max_steps = -1)
   return {.model = std::move(model), .args = args, .optimizer = std::move(optimizer)};
 }
 
-/// The losses of a loop, in plain LibTorch, that makes an update of every `group` losses.
+/// The losses of a loop in plain LibTorch that makes an update after every `group` losses.
 Losses by_hand(int steps, int group = 1, double clip_value = 0) {
   auto model = net();
   torch::optim::Adam optimizer(model->parameters(), adam(0.02));
@@ -73,7 +73,7 @@ Losses by_hand(int steps, int group = 1, double clip_value = 0) {
   return losses;
 }
 
-/// Goes on until `last`, as a loop does that may have been resumed.
+/// Continues until `last`, like a loop that may have been resumed.
 template <class Trainer>
 Losses run(Trainer& trainer, torch::nn::Sequential& model, std::int64_t last) {
   Losses losses;
@@ -89,7 +89,7 @@ Losses run(Trainer& trainer, torch::nn::Sequential& model, std::int64_t last) {
 TEST_CASE("backward() and update() have the losses of the loop by hand, to the bit") {
   auto model = net();
   etude::Trainer<> trainer(options(model, 30));
-  torch::manual_seed(3);  // the trainer has seeded with its own
+  torch::manual_seed(3);  // the trainer has set its own seed
   net();
   trainer.begin();
   const auto losses = run(trainer, model, 30);
@@ -456,7 +456,7 @@ TEST_CASE("a training that is done, or cancelled, says so instead of making a st
   CHECK(cancelled.finish().stop_reason == "enough");
 }
 
-/// Does nothing, but its name says what it hears.
+/// Does nothing; an error must name it and its event.
 struct Measures {
   void on(const etude::BatchFetched&) const {}
 };

@@ -110,7 +110,7 @@ struct CountingImpl : torch::nn::Module {
 };
 TORCH_MODULE(Counting);
 
-/// The weights and everything else that is visible of a training.
+/// The weights and everything else that a training makes visible.
 template <class Trainer>
 std::string seen(Trainer& trainer) {
   auto text = toy::tensors(trainer);
@@ -161,7 +161,7 @@ TEST_CASE("a buffer that changes its shape in the dry run is restored") {
   CHECK((model->sizes == std::vector<std::int64_t>{1, 7, 7, 7, 7, 1, 1, 1}));
 }
 
-/// Adds a metric of its own.
+/// Adds another metric.
 struct Adds {
   void on(etude::Evaluate& e) { e.metrics["eval_mine"] = 1; }
 };

@@ -55,7 +55,7 @@ Nets nets() {
   return made;
 }
 
-/// The losses of a loop that is written by hand.
+/// The losses of a hand-written loop.
 Values by_hand(std::int64_t every) {
   auto made = nets();
   auto &student = made.student, &teacher = made.teacher, &slow = made.slow;
@@ -285,7 +285,7 @@ TEST_CASE("in two processes that share the parameters, a slow copy is refused") 
   if (toy::launches(2)) return;
   etude::Trainer<etude::ShardedDataParallel<3>> trainer(
       of_processes(torch::nn::Linear(3, 1), torch::nn::Linear(3, 1)));
-  // One of them may hear of the other's error before it throws its own.
+  // A process may learn of the other's error before it throws its own.
   CHECK(toy::contains(toy::fault_of<std::exception>([&] { trainer.train(); }),
                       "ShardedDataParallel<3> keeps no whole parameters"));
 }

@@ -28,7 +28,8 @@ struct ReciprocalImpl : torch::nn::Module {
 };
 TORCH_MODULE(Reciprocal);
 
-/// A norm with running means behind a reciprocal, and random numbers, which it keeps if they have no effect.
+/// A norm with running means after a reciprocal. In training, it also draws random numbers, only to record
+/// them.
 struct NetImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) {
     if (is_training()) drawn.push_back(torch::rand({16}));
@@ -45,8 +46,8 @@ TORCH_MODULE(Net);
 
 constexpr std::int64_t batch_size = 4;
 
-/// This many batches, with an input of 0 in the third row of each of the bad ones. There the loss is finite,
-/// since atan is, and the gradient of the scale isn't.
+/// This many batches, with an input of 0 in the third row of each bad one. There, the loss is finite, since
+/// atan is, but the gradient of the scale isn't.
 std::pair<torch::Tensor, torch::Tensor> points(std::int64_t batches, const std::vector<std::int64_t>& bad) {
   const auto rows = torch::arange(1, batches * batch_size + 1).to(torch::kFloat).reshape({-1, 1});
   const auto x = rows / 8;
@@ -323,7 +324,7 @@ TEST_CASE("two processes stop together, and say which of them has the batch") {
       "isn't finite, in example 2 of the batch (train_dataset[14])");
 }
 
-/// The rows that it is given, and then nothing.
+/// Returns the given rows once, and then nothing.
 struct RowsOnce {
   torch::Tensor x, y;
   std::int64_t next_row = 0;

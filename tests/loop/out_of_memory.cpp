@@ -53,7 +53,7 @@ etude::TrainerOptions ten(Small model, etude::TrainingArguments args,
   return {.model = model, .args = args, .loss = std::move(loss), .train_dataset = toy::dataset(25)};
 }
 
-/// Plain SGD without clipping, so that weights show the size of gradients.
+/// Plain SGD without clipping, so that the weights show the size of the gradients.
 etude::TrainingArguments descent() {
   auto args = toy::arguments();
   args.optim = etude::OptimizerNames::sgd;
@@ -148,7 +148,7 @@ TEST_CASE("a resumed run keeps the batch size that was found, and the steps of t
   Bare<etude::DefaultFlowCallback> unbroken(ten(small, args));
   CHECK(unbroken.train().global_step == 8);
 
-  // Ten aren't tried again, whether there is as much room as before or more.
+  // A batch of ten isn't tried again, whether there is as much room as before or more.
   for (const std::int64_t room : {8, 1000}) {
     CAPTURE(room);
     const Small again(room, 0.1);

@@ -31,7 +31,7 @@ void sleep_for_ms(int milliseconds) { std::this_thread::sleep_for(std::chrono::m
 
 TEST_CASE("the phases of a training take at least 98 % of its wall time, and all of them all of it") {
   double largest_share = 0;
-  // Another process may take the processor in any phase: one training of ten without that is enough.
+  // Another process may occupy the processor in any phase, so one undisturbed training of ten is enough.
   for (int attempt = 0; attempt < 10 && largest_share < 0.98; ++attempt) {
     auto args = toy::arguments();
     args.num_train_epochs = 4;

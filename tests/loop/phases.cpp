@@ -75,7 +75,7 @@ torch::Tensor weights_of(Trainer& trainer) {
   return weights(trainer.model().parameters());
 }
 
-/// Steps of a loop by hand over batches of `size`, in order, again and again.
+/// Steps of a hand-written loop over batches of `size`, in order, again and again.
 void steps_by_hand(torch::nn::Sequential& net, torch::optim::Optimizer& optimizer, std::int64_t steps,
                    const std::pair<torch::Tensor, torch::Tensor>& examples, std::int64_t size = 4) {
   const auto batches = examples.first.size(0) / size;
@@ -91,8 +91,8 @@ void steps_by_hand(torch::nn::Sequential& net, torch::optim::Optimizer& optimize
   }
 }
 
-/// AdamW through the epoch and a third, then L-BFGS, then SGD on other data in other batches, with momentum
-/// and a head that is frozen.
+/// AdamW for one and a third epochs, then L-BFGS, then SGD with momentum on different data in different
+/// batches, with a frozen head.
 Phases three_phases() {
   return {{"adam", {.max_steps = 4, .learning_rate = 0.05}},
           {"lbfgs", {.max_steps = 2, .learning_rate = 0.5, .optim = OptimizerNames::lbfgs}},
@@ -128,7 +128,7 @@ TEST_CASE("each phase trains as a loop by hand with an optimizer of its own, to 
   CHECK(torch::equal(weights_of(trainer), weights(net->parameters())));
 }
 
-/// Writes down when phases, epochs and steps come, and what the state says then.
+/// Records the phases, epochs and steps, with the state at each.
 struct Course {
   using this_callback = Course;
   std::vector<std::string> lines;

@@ -148,7 +148,7 @@ TEST_CASE("training in bf16 equals a loop with each cast written out") {
   const auto trained = net->parameters();
   CHECK(distance(weights, in_float32) > 1e-3);
   CHECK(distance(trained, in_float32) > 1e-3);
-  // Older LibTorch rounds products otherwise for other strides.
+  // In older LibTorch, the rounding of products depends on strides.
   CHECK(distance(trained, weights) < (etude::computes_in_float16(torch::kCPU) ? 1e-5 : 0.02));
   for (std::size_t i = 0; i < weights.size(); ++i) {
     CAPTURE(i);
@@ -396,7 +396,7 @@ TEST_CASE("half of an update continues in fp16 to the bit, and in float32 withou
   const auto [resumed, text] = run(folder, true, -1, true);
   CHECK(distance(resumed, whole) == 0);
   const auto [other, warning] = run(in_float32, false, -1, true);
-  CHECK(distance(other, whole) < 0.1);  // a gradient that is still scaled would give thousands
+  CHECK(distance(other, whole) < 0.1);  // a gradient that is still scaled would make it thousands
   CHECK(warning.find("with another argument: fp16: true -> false") != warning.npos);
 }
 

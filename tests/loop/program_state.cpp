@@ -124,7 +124,7 @@ TEST_CASE("a loop of step() goes on exactly: abandoned, interrupted, with an asy
   }
 }
 
-/// Its next() changes the program's variables, and it has no state of its own.
+/// Has a next() that changes the program's variables, and no state of its own.
 struct Collected {
   World* world = nullptr;
   std::optional<etude::Example> next() {
@@ -234,7 +234,7 @@ TEST_CASE("what a checkpoint lacks or has too much of is reported or refused by 
         "program_state has the name 'ranks.1': must be UTF-8, not empty, and not begin with 'ranks.'");
 }
 
-/// Counts how often it is asked.
+/// Counts how often its state is requested.
 struct Asked {
   std::int64_t* times;
   nlohmann::json state() const { return ++*times; }

@@ -273,7 +273,7 @@ TEST_CASE("an optimizer that needs whole parameters is refused with shards") {
   try {
     trainer.train();
     FAIL("no exception");
-  } catch (const std::exception& error) {  // perhaps that another process has left for that reason
+  } catch (const std::exception& error) {  // perhaps that another process left for that reason
     CHECK(std::string(error.what()).find("optim is adafactor: must be one of adamw_torch") !=
           std::string::npos);
   }
@@ -341,7 +341,7 @@ TEST_CASE("an evaluation and a prediction give the same as in one process, in or
   }
 }
 
-/// Requests what it is given, in one process, at the end of a step.
+/// Makes the given request in one process at the end of a step.
 struct AskAt {
   using this_callback = AskAt;
   std::int64_t rank = 0, step = 0;
@@ -607,7 +607,7 @@ TEST_CASE("batch norms that are converted use the batches of all processes") {
   if (toy::launches(2)) return;
   const auto options = [](std::int64_t batch) {
     auto result = problem(24, batch, 1);
-    // The bias before a batch norm has a gradient of 0 but for rounding, which Adam would make large.
+    // The bias before a batch norm has a gradient of 0 apart from rounding, which Adam would enlarge.
     result.args.optim = etude::OptimizerNames::sgd;
     torch::manual_seed(3);
     result.model =

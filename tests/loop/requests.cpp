@@ -13,7 +13,7 @@
 
 namespace loop_requests_test {
 
-/// Asks for everything in the first event `When` of which `at` is the step.
+/// Requests everything in the first event `When` at step `at`.
 template <class When>
 struct Asks {
   std::int64_t at = 0;

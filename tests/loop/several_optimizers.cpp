@@ -92,7 +92,7 @@ etude::TrainerOptions in_turn(const etude::TrainingArguments& args, std::int64_t
                 .every = every}}}};
 }
 
-/// The loop that people write by hand for this.
+/// The hand-written loop for this.
 Weights by_hand(std::int64_t batch_size, std::int64_t every = 1) {
   auto net = gan();
   const auto [z, x] = data();
@@ -170,7 +170,7 @@ struct ByHand final : etude::TrainerBase<ByHand<List...>, Quiet, List...> {
   }
 };
 
-/// The same options without the losses.
+/// The same options without the losses, for steps by hand.
 etude::TrainerOptions for_hand(const etude::TrainingArguments& args) {
   auto options = in_turn(args);
   for (auto& [name, own] : options.optimizers) own.compute_loss = {};

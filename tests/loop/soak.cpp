@@ -56,7 +56,7 @@ TEST_CASE("memory, descriptors and threads don't grow with the steps") {
 
   const auto& usages = trainer.callback<Watch>().usages;
   REQUIRE(usages.size() == 20);
-  // A checkpoint that is being written, or a worker that begins an epoch, has some for a moment.
+  // A checkpoint that is being written, or a worker that begins an epoch, holds some for a moment.
   const auto least = [&](auto begin, auto end, std::int64_t Usage::*field) {
     return (*std::min_element(begin, end,
                               [&](const Usage& a, const Usage& b) { return a.*field < b.*field; })).*

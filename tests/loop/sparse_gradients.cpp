@@ -59,7 +59,7 @@ etude::TrainerOptions options(const Table& model, OptimizerNames optim, double m
   return {.model = model, .args = args, .loss = torch::nn::MSELoss(), .train_dataset = {user, rating}};
 }
 
-/// The loop that people write by hand, with clipping over the coalesced values.
+/// The hand-written loop, with clipping over the coalesced values.
 void train_by_hand(Table& model, torch::optim::Optimizer& optimizer, std::int64_t accumulation = 1,
                    double max_grad_norm = 0) {
   const auto [user, rating] = data();

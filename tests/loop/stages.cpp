@@ -1,6 +1,6 @@
 // Every argument that several processes may disagree about, with every stage of a training and every policy,
-// drawn at random: a training either equals that of one process or is refused in the words of the table in
-// docs/several-processes.md. One that waits for a process which doesn't come ends at `ddp_timeout`.
+// drawn at random: a training either equals that of one process, or is refused with an error from the table
+// in docs/several-processes.md. A training that waits for a process that never comes ends at `ddp_timeout`.
 
 #include <doctest/doctest.h>
 #include <torch/nn/modules/activation.h>
@@ -113,7 +113,7 @@ Draw drawn(unsigned seed, int stage) {
       one_of(std::array{etude::SamplingStrategy::random, etude::SamplingStrategy::sequential,
                         etude::SamplingStrategy::group_by_length});
   args.restore_callback_states_from_checkpoint = !one_in(6) || draw.added == Added::ema;
-  // Those that a stage refuses are drawn less often there, so that more trainings end.
+  // Arguments that a stage refuses are drawn less often there, so that more trainings complete.
   const auto seldom = stage >= 2 ? 12u : 4u;
   args.auto_microbatching = one_in(seldom);
   args.auto_find_batch_size = one_in(seldom) && draw.way != Way::by_hand;
@@ -126,8 +126,8 @@ Draw drawn(unsigned seed, int stage) {
   return draw;
 }
 
-/// A part of the error with which a stage (0: none is divided) refuses a training, or "". The rows of the
-/// table.
+/// A part of the error with which a stage (0: nothing is divided) refuses a training, or "". Has the rows of
+/// the table.
 std::string refusal(const Draw& draw, int stage) {
   const auto& args = draw.args;
   if (stage == 3 && args.bf16_full_eval) return "bf16_full_eval is true: must be false with";
@@ -279,7 +279,7 @@ void check_stage(int stage, unsigned first, unsigned count) {
   CHECK(ended > 0);
 }
 
-/// ETUDE_TEST_SEED and ETUDE_TEST_TRAININGS choose others, for a search.
+/// ETUDE_TEST_SEED and ETUDE_TEST_TRAININGS select different ones, for a search.
 unsigned number_of(const char* variable, unsigned otherwise) {
   const char* const text = std::getenv(variable);
   return text ? static_cast<unsigned>(std::atoi(text)) : otherwise;

@@ -31,7 +31,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-/// 64 steps in 4 epochs, each of which ends with a smaller batch. Learning rates are floats exactly.
+/// 64 steps in 4 epochs, each of which ends with a smaller batch. The learning rates are exact in float.
 etude::TrainerOptions problem(bool cuda_graph) {
   torch::manual_seed(5);
   auto args = toy::arguments();
@@ -71,7 +71,7 @@ struct Result {
   int forward_calls = 0;
 };
 
-/// With the optimizer that a graph needs, with or without graphs.
+/// Trains with or without graphs, with the optimizer that a graph needs.
 template <class... Callbacks>
 struct Training : etude::TrainerBase<Training<Callbacks...>, Callbacks...> {
   using Base = etude::TrainerBase<Training, Callbacks...>;
@@ -181,7 +181,7 @@ TEST_CASE("a graph is captured again when a weight decay changes, and when a sta
   CHECK(tape::Tape::captures() == 3);
 }
 
-/// Sets a learning rate that is no number while steps are replayed.
+/// Sets a learning rate of NaN while steps are replayed.
 struct SetsNaN {
   void on(const etude::StepEnd& e) {
     if (e.state.global_step == 10) e.optimizer->param_groups()[0].lr = NAN;

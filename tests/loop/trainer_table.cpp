@@ -58,7 +58,7 @@ TEST_CASE("the slots of a trainer's table are constants, and null exactly where 
   static_assert(Writes::event_table().slot<etude::Log>().is_written && written<Writes>(all) == 1);
   static_assert(hears<Listens, etude::EpochEnd> && hears<Listens, etude::StepEnd> &&
                 heard<Listens>(all) == 2);
-  // A callback added at run time may handle any of them.
+  // A callback added at run time may handle any event.
   using AtRunTime = etude::Trainer<etude::NoDefaultCallbacks, etude::RuntimeCallbacks>;
   static_assert(heard<AtRunTime>(all) == number_of(all));
   CHECK(hears<One, etude::StepEnd>);

@@ -1,5 +1,5 @@
-// Relative paths are relative to the folder in which the trainer is built, even if the program changes to
-// another.
+// Relative paths are relative to the folder in which the trainer is built, even if the program changes its
+// folder.
 
 #include <doctest/doctest.h>
 
@@ -31,7 +31,7 @@ class In {
   std::filesystem::path before_ = std::filesystem::current_path();
 };
 
-/// Changes to another folder at each step's begin, after the other callbacks' TrainBegin.
+/// Changes to another folder when a step begins, after the other callbacks' TrainBegin.
 struct Wanders {
   std::filesystem::path to;
   std::string given = {};

@@ -53,7 +53,7 @@ struct Two {
     core.optimizers.add({std::move(name), std::move(optimizer), std::move(lr_scheduler)});
   }
 
-  // Does one step with these gradients, and then half a group with half of them.
+  // Makes one step with these gradients, and then half a group with half of them.
   void train(float slope, float offset) {
     const auto parameters = core.model.named_parameters();
     const auto set = [&](float factor) {

@@ -53,7 +53,7 @@ TEST_CASE("an error quotes only the beginning of a long text") {
 
 TEST_CASE("writing and reading an object with many names takes linear time") {
   CHECK(etude::from_json_text<Numbers>(etude::to_json_text(numbers(1000))) == numbers(1000));
-  // In quadratic time 50,000 took ten seconds.
+  // With quadratic time, 50,000 took ten seconds.
   CHECK(toy::growth(20'000, [](int n) {
           CHECK(etude::from_json_text<Numbers>(etude::to_json_text(numbers(n))).size() ==
                 static_cast<std::size_t>(n));

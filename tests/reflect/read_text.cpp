@@ -145,12 +145,12 @@ const std::vector<FloatRow> floats{{"1", 1},
                                    {"1f", refused},
                                    {"1d3", refused},
                                    {"true", refused},
-                                   // On purpose: a number too large is a mistake, not an infinity.
+                                   // On purpose: a number that is too large is an error, not an infinity.
                                    {"1e400", inf, refused},
                                    {"-1e400", -inf, refused},
                                    {"1.7976931348623159e308", inf, refused},
                                    {"1e99999999999999999999", inf, refused},
-                                   // On purpose: digits and blanks of ASCII only.
+                                   // On purpose: only ASCII digits and blanks.
                                    {"\u0663", 3, refused},
                                    {"\uff11", 1, refused},
                                    {"1\u00a0", 1, refused}};
