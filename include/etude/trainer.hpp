@@ -122,7 +122,7 @@ class TrainerBase {
     return step(Batch{std::move(inputs), std::move(labels)});
   }
 
-  /// Ends a micro-batch of a training, after `begin`, whose losses the program computes itself. The last of
+  /// After `begin`, ends a micro-batch of a training whose losses the program computes itself. The last of
   /// every `gradient_accumulation_steps` calls makes the update with the gradients of `backward`: it steps
   /// each optimizer that has gradients and that `update(optimizer)` hasn't stepped already. Logs, evaluations
   /// and checkpoints that are due follow. Throws `Error` if there is no loss, in a training by `step(batch)`,

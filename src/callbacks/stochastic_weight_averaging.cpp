@@ -130,6 +130,7 @@ void StochasticWeightAveragingCallback::on(const EpochBegin& e) {
     begin_lrs.clear();
     for (const auto& group : groups) begin_lrs.push_back(group.lr);
   }
+  // As in torch.optim.swa_utils.SWALR: moves from the rates at the beginning of annealing to swa_lr.
   const double way = annealing_epochs == 0
                          ? 1
                          : std::min(static_cast<double>(since) / static_cast<double>(annealing_epochs), 1.0);
@@ -148,6 +149,7 @@ void StochasticWeightAveragingCallback::on(const EpochEnd& e) {
   if (!is_running || has_failed || !epochs.end(e) || epochs.ended <= first_epoch) return;
   if (!weights) weights.emplace(e.model, /*use_buffers=*/false);
   detail::count_up(n_averaged);
+  // With a weight of 1 / n, the n-th update keeps the plain mean of the epochs.
   weights->update(*e.optimizer, 1 / static_cast<double>(n_averaged));
 }
 

@@ -63,6 +63,7 @@ LogWindow::Sums LogWindow::sums() {
   if (ranks_.world_size() == 1) return {loss_.sum(), non_finite_steps(own_non_finite > 0), {}};
   // A process that only joined the others' steps has no losses.
   const double own = ranks_.several() && loss_.weight() == 0 ? 0 : loss_.sum();
+  // The loss, the number of steps whose loss wasn't finite, and the wait of each rank in its own slot.
   std::vector<double> values(2 + static_cast<std::size_t>(ranks_.world_size()));
   values[0] = own;
   values[1] = static_cast<double>(own_non_finite);

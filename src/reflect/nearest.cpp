@@ -8,6 +8,7 @@
 
 namespace etude::inline v0 {
 
+// Optimal string alignment (restricted Damerau-Levenshtein distance), with three rows of its table.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   std::iota(last.begin(), last.end(), std::size_t{0});

@@ -13,8 +13,8 @@ namespace etude::inline v0 {
 ETUDE_ENUM(LearningRateInterval, step, epoch);
 
 /// Logs the learning rate of every parameter group: Lightning's callback of this name. With `step`, each log
-/// of training steps has the rates of its last step; with `epoch`, the log after an epoch's beginning has the
-/// rates from that beginning. Put it after the callbacks that request logs.
+/// of training steps has the rates of its last step; with `epoch`, the first log after an epoch begins has
+/// the rates at its beginning. Put it after the callbacks that request logs.
 ///
 /// Logs `lr-AdamW` for an optimizer of that type with one group, or `lr-AdamW/pg1`, `lr-AdamW/pg2`, ... with
 /// several groups; an optimizer with a name is logged as `lr-generator`. On request it also logs

@@ -37,7 +37,7 @@ struct RunSettings {
   TrainerOptions options;
   TrainingArguments args;  ///< those of the options, with open choices resolved
   Ranks ranks;
-  std::optional<ShardStage> shard_stage;  ///< the state of which each process keeps a share
+  std::optional<ShardStage> shard_stage;  ///< what is divided among the processes; unset: nothing
   torch::Device device = torch::kCPU;
   Overrides overrides;            ///< those of the trainer
   bool is_quiet = false;          ///< see `Quiet`

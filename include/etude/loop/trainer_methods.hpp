@@ -26,7 +26,7 @@ namespace etude::inline v0::detail {
 struct TrainerTraits {
   Overrides overrides;
   bool is_quiet;                          ///< see `Quiet`
-  std::optional<ShardStage> shard_stage;  ///< the state of which each process keeps a share
+  std::optional<ShardStage> shard_stage;  ///< what is divided among the processes; unset: nothing
   std::shared_ptr<Communicator> (*join)(const TrainingArguments&);
 };
 
