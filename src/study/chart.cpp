@@ -33,14 +33,14 @@ ChartAxis ChartAxis::of_values(std::vector<double> finite_values, StudyDirection
     for (auto& value : values) value = std::log10(value);
   const bool is_minimized = direction == StudyDirection::minimize;
   if (!is_minimized) std::ranges::reverse(values);
-  // Quarters, since the distance of two doubles may be too large for one.
+  // Computes with quarters, since the distance between two doubles may overflow.
   const auto ends = [&](double middle, double near, double far, double times) {
     const double most = near / 4 - middle / 4;
     const bool is_far = most != 0 && std::abs(far / 4 - middle / 4) > times * std::abs(most);
     return is_far && std::isfinite(middle + 6 * most) ? middle + 6 * most : far;
   };
   const auto at = [&](std::size_t tenths) { return values[(values.size() - 1) * tenths / 10]; };
-  // A best value so far from the others can't be told from a mistake.
+  // A best value this far from the others may well be an error.
   const double best = ends(at(5), at(1), values.front(), 1000);
   const double end = ends(best, at(9), values.back(), 3);
   axis.low_ = std::min(best, end), axis.high_ = std::max(best, end);
@@ -52,7 +52,7 @@ ChartAxis ChartAxis::of_values(std::vector<double> finite_values, StudyDirection
 
 double ChartAxis::place(double value) const {
   if (is_log_) value = value > 0 ? std::log10(value) : low_;
-  // Halves, since the range of two doubles may be too large for one.
+  // Computes with halves, since the distance between two doubles may overflow.
   const double range = high_ / 2 - low_ / 2, above = value / 2 - low_ / 2;
   return range > 0 ? std::clamp(above / range, 0.0, 1.0) : 0.5;
 }

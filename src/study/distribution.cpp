@@ -30,7 +30,7 @@ struct Overloaded : Visitors... {
 template <class... Visitors>
 Overloaded(Visitors...) -> Overloaded<Visitors...>;
 
-/// Doubles have all whole numbers up to it.
+/// Doubles represent all whole numbers up to this one exactly.
 constexpr std::int64_t largest_exact = std::int64_t{1} << 53;
 
 }  // namespace
@@ -43,7 +43,7 @@ Numbers numbers_of(const Distribution& distribution) {
   Numbers numbers;
   if (const auto* range = std::get_if<FloatRange>(&distribution)) {
     numbers = {range->low, range->high, range->step.value_or(0), range->log};
-    // The steps may end before the range does; 0.3 / 0.1 is a little less than 3.
+    // The last step may end before `high`; and 0.3 / 0.1 is a little less than 3.
     if (range->step) numbers.high = range->low + steps_of(*range) * *range->step;
   } else {
     const auto& whole = std::get<IntRange>(distribution);
@@ -58,7 +58,7 @@ Numbers numbers_of(const Distribution& distribution) {
 
 namespace {
 
-/// Whether JSON can say all numbers in it.
+/// True if JSON can represent all numbers in it.
 bool is_finite(const nlohmann::ordered_json& json) {
   if (json.is_structured())
     return std::ranges::all_of(json, [](const auto& each) { return is_finite(each); });
@@ -208,7 +208,7 @@ Distribution distribution_of(const nlohmann::ordered_json& json) try {
     result = FloatRange{real("low"), real("high"), attributes.at("log").get<bool>(),
                         has_step ? std::optional(real("step")) : std::nullopt};
   } else if (name == "UniformDistribution" || name == "LogUniformDistribution") {
-    // This and the next are Optuna 2's, which Optuna still reads.
+    // This name and the next are from Optuna 2; Optuna still reads them.
     result = FloatRange{real("low"), real("high"), name == "LogUniformDistribution"};
   } else if (name == "DiscreteUniformDistribution") {
     result = FloatRange{real("low"), real("high"), false, real("q")};

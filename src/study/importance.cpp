@@ -21,13 +21,13 @@ namespace detail {
 
 namespace {
 
-/// The values of a hyperparameter, as so many cells in a row.
+/// Divides a hyperparameter's values into a row of cells.
 struct ImportanceGrid {
   std::size_t size = 0;
   bool is_log = false, is_choice = false;
   double low = 0, high = 0;  ///< in the logarithm if `is_log`
 
-  /// The grid of a distribution: Optuna's 50 cells, or one for each value if those are fewer.
+  /// Uses 50 cells, as Optuna does, or one for each value if there are fewer values.
   explicit ImportanceGrid(const Distribution& distribution) {
     constexpr double most = 50;
     if (const auto* choices = std::get_if<Choices>(&distribution)) {
@@ -56,7 +56,7 @@ struct ImportanceGrid {
     if (is_log) low = std::log(low), high = std::log(high);
   }
 
-  /// Optuna computes the last step in decimal numbers.
+  /// Rounds the last step as Optuna does, which computes it in decimal.
   static double in_decimal(double value) {
     return read_number<double>(fmt::format("{:.15g}", value)).value_or(value);
   }
@@ -75,7 +75,8 @@ double importance_mass(double a, double b) {
   return (std::erfc(-b / std::numbers::sqrt2) - std::erfc(-a / std::numbers::sqrt2)) / 2;
 }
 
-/// The width of the kernels by Scott's rule (1992), with the range between the quartiles if that is smaller.
+/// The kernels' width by Scott's rule (1992), from the standard deviation or the interquartile range,
+/// whichever is smaller.
 double scott_width(const std::vector<std::size_t>& cells, const std::vector<double>& weights) {
   double sum = 0, mean = 0, variance = 0;
   std::vector<double> up_to;
@@ -93,11 +94,11 @@ double scott_width(const std::vector<std::size_t>& cells, const std::vector<doub
   const auto between =
       static_cast<double>(cells[last]) - static_cast<double>(cells[static_cast<std::size_t>(first)]);
   const double width = 1.059 * std::min(between / 1.34, std::sqrt(variance)) * std::pow(sum, -0.2);
-  return std::max(width, 0.5 / 1.64);  // so that 90 % of a kernel lie in its cell
+  return std::max(width, 0.5 / 1.64);  // at least 90 % of a kernel's mass lies in its cell
 }
 
-/// The density of some trials' values over the cells: a kernel at each cell that has trials, which weighs as
-/// many as they are, and a wide one over all, which weighs 1.
+/// Estimates the density of some trials' values over the cells: one kernel at each cell that has trials,
+/// weighted by their number, and a wide kernel over all cells with weight 1.
 std::vector<double> importance_density(const ImportanceGrid& grid, const std::vector<double>& values) {
   std::vector<double> counts(grid.size, 0), density(grid.size, 0);
   for (const double value : values) counts[grid.cell(value)] += 1;
@@ -132,13 +133,13 @@ std::vector<double> importance_density(const ImportanceGrid& grid, const std::ve
   return density;
 }
 
-/// The trials in which a hyperparameter has the same values to choose from.
+/// The trials in which a hyperparameter has the same range or choices.
 struct ImportanceRegime {
   const Distribution* distribution = nullptr;
   std::vector<double> all = {}, best = {};
 };
 
-/// The divergences of a hyperparameter's regimes, weighted. The trials have a finite value each.
+/// The weighted sum of the divergences of a hyperparameter's regimes. Each trial must have a finite value.
 double importance_of(const std::string& name, const std::vector<const FrozenTrial*>& trials,
                      const std::set<const FrozenTrial*>& best) {
   std::map<std::string, ImportanceRegime> regimes;
@@ -146,7 +147,7 @@ double importance_of(const std::string& name, const std::vector<const FrozenTria
     const auto distribution = trial->distributions.find(name);
     const auto value = trial->params.find(name);
     if (distribution == trial->distributions.end() || value == trial->params.end()) continue;
-    // Two ranges that end between the same steps are one.
+    // Ranges that end between the same two steps count as the same.
     const ImportanceGrid grid(distribution->second);
     const auto key = grid.is_choice
                          ? distribution_json(distribution->second)

@@ -44,7 +44,7 @@ namespace {
                    reason);
 }
 
-/// The process of this machine that has locked an open file with flock().
+/// The process on this machine that has locked the file with flock().
 std::optional<std::int64_t> flock_holder(const struct stat& file) {
   std::ifstream locks("/proc/locks");
   const auto inode = fmt::format(":{}", file.st_ino);
@@ -60,8 +60,8 @@ std::optional<std::int64_t> flock_holder(const struct stat& file) {
   return {};
 }
 
-/// Optuna's JournalFileSymlinkLock: the process that makes the link holds the lock. A first SIGTERM or SIGINT
-/// doesn't end a process that holds it before it is released.
+/// Optuna's JournalFileSymlinkLock: the process that makes the link holds the lock. While a process holds the
+/// lock, a first SIGTERM or SIGINT takes effect only after the release.
 class JournalLock {
  public:
   explicit JournalLock(const std::filesystem::path& file) : link_(file.string() + ".lock") {
@@ -77,7 +77,7 @@ class JournalLock {
       const bool exists = ::stat(link_.c_str(), &status) == 0;
       const auto now_holder = identity();
       const auto now = Clock::now();
-      // The link leads to the journal, which a living writer changes.
+      // The link points to the journal, and a living writer changes the journal.
       const bool is_written =
           exists && (status.st_mtim.tv_sec != seen.tv_sec || status.st_mtim.tv_nsec != seen.tv_nsec);
       if (is_written || now_holder != holder) {
@@ -102,11 +102,11 @@ class JournalLock {
     if (is_held()) remove(*own_);
   }
 
-  /// False if this process was stopped for so long that another has taken the lock away.
+  /// False if this process was suspended for so long that another has removed the lock.
   bool is_held() const { return own_ && identity() == own_; }
 
  private:
-  /// The device, the inode, and the time at which the link was made; renaming keeps them.
+  /// The link's device, inode and creation time, which renaming preserves.
   using Identity = std::tuple<::dev_t, ::ino_t, std::int64_t, std::int64_t>;
 
   static std::optional<Identity> identity_of(const std::string& link) {
@@ -128,12 +128,13 @@ class JournalLock {
     return false;
   }
 
-  /// Removes the link of a holder; false if it may not. If several processes do so, one of them renames it,
-  /// and one that has renamed the link of the next holder restores it.
+  /// Removes the given holder's link; false on an error such as a missing permission. Of several processes
+  /// that try, only one can rename the link; a process that has renamed the next holder's link instead
+  /// restores it.
   bool remove(const Identity& holder) const {
     const auto taken = fmt::format("{}{}.rename", link_, random_name());
     if (::rename(link_.c_str(), taken.c_str()) != 0) return errno == ENOENT;
-    // If there is yet another link, the holder of this one notices before it writes.
+    // If a third process has made a link meanwhile, the holder of this one notices before it writes.
     if (identity_of(taken) != holder) [[maybe_unused]]
       const int restored = ::link(taken.c_str(), link_.c_str());
     ::unlink(taken.c_str());
@@ -160,7 +161,7 @@ class JournalLock {
 };
 
 /// Overwrites the bytes from `begin` to `end` with spaces, which JSON allows before the next record. Unlike
-/// cutting them off, this harms nothing that others have appended meanwhile.
+/// truncation, this keeps records that other processes have appended meanwhile.
 void blank(const std::filesystem::path& path, ::off_t begin, ::off_t end) {
   const Descriptor file(uninterrupted([&] { return ::open(path.c_str(), O_WRONLY | O_CLOEXEC); }));
   const std::string spaces(static_cast<std::size_t>(end - begin), ' ');
@@ -169,7 +170,7 @@ void blank(const std::filesystem::path& path, ::off_t begin, ::off_t end) {
   if (size != end - begin) throw_journal_fault(path, "can't be repaired", size < 0 ? errno : EIO);
 }
 
-/// Blanks the rest of a record whose writer died.
+/// Blanks an incomplete record whose writer died.
 void blank_torn_record(const std::filesystem::path& path, const Descriptor& file) {
   const auto end = ::lseek(file.get(), 0, SEEK_END);
   auto begin = end;
@@ -184,7 +185,7 @@ void blank_torn_record(const std::filesystem::path& path, const Descriptor& file
 
 JournalFile::JournalFile(std::filesystem::path path) : path_(std::move(path)) {
   Descriptor file(uninterrupted([&] { return ::open(path_.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666); }));
-  // A study that nobody may write can be read.
+  // A read-only journal can still be read.
   if (const int reason = errno; !file) {
     file = Descriptor(uninterrupted([&] { return ::open(path_.c_str(), O_RDONLY | O_CLOEXEC); }));
     if (!file) throw_journal_fault(path_, "can't be opened", reason);
@@ -197,11 +198,11 @@ void JournalFile::append_exclusively(const std::function<std::vector<std::string
     const Descriptor file(
         uninterrupted([&] { return ::open(path_.c_str(), O_RDWR | O_APPEND | O_CLOEXEC); }));
     if (!file) throw_journal_fault(path_, "can't be opened", errno);
-    ::flock(file.get(), LOCK_EX | LOCK_NB);  // names this process to those that wait
+    ::flock(file.get(), LOCK_EX | LOCK_NB);  // lets waiting processes report this one
     std::string text;
     for (const auto& record : make()) text += record + "\n";
     if (text.empty()) return;
-    // Others may have written since.
+    // Another process may have written since `make` was called.
     if (!lock.is_held()) continue;
     blank_torn_record(path_, file);
     if (!lock.is_held()) continue;
@@ -209,13 +210,13 @@ void JournalFile::append_exclusively(const std::function<std::vector<std::string
   }
 }
 
-/// Appends lines, each whole or not at all.
+/// Appends lines; an incomplete line is blanked and written again.
 void JournalFile::append_text(const Descriptor& file, std::string_view text) {
   while (!text.empty()) {
     const auto size = uninterrupted([&] { return ::write(file.get(), text.data(), text.size()); });
     if (size <= 0) throw_journal_fault(path_, "can't be written", size < 0 ? errno : EIO);
     const auto written = text.substr(0, static_cast<std::size_t>(size));
-    const auto whole = written.rfind('\n') + 1;  // 0 without a line end
+    const auto whole = written.rfind('\n') + 1;  // 0 if no line is complete
     if (whole < written.size()) {
       const auto end = ::lseek(file.get(), 0, SEEK_CUR);
       blank(path_, end - static_cast<::off_t>(written.size() - whole), end);
@@ -244,7 +245,7 @@ std::vector<nlohmann::ordered_json> JournalFile::read() {
   }
   std::vector<nlohmann::ordered_json> records;
   std::string_view left = text;
-  // A last line without an end is being written.
+  // A last line without a newline is still being written.
   for (std::size_t end; (end = left.find('\n')) != left.npos; left.remove_prefix(end + 1)) {
     const auto line = read_lines_ + static_cast<std::int64_t>(records.size()) + 1;
     try {

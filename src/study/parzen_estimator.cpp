@@ -15,7 +15,7 @@ namespace etude::inline v0::detail {
 
 namespace {
 
-// Below it, the mass of a normal distribution comes near the least double.
+// Below this z, the mass of a normal distribution is close to the smallest double.
 constexpr double normal_tail = -36;
 
 /// The logarithm of P(a <= z <= b) of a standard normal z, exact in both tails.
@@ -31,7 +31,7 @@ double log_normal_mass(double a, double b) {
   return log_cdf(b) + std::log1p(-std::exp(log_cdf(a) - log_cdf(b)));
 }
 
-/// The z of a standard normal that is truncated to a <= z <= b, at a place from 0 to 1.
+/// The quantile of a standard normal truncated to a <= z <= b, at `place` from 0 to 1.
 double normal_at(double a, double b, double place) {
   if (a > 0) return -normal_at(-b, -a, 1 - place);
   double z = 0;
@@ -40,12 +40,12 @@ double normal_at(double a, double b, double place) {
     const double below = cdf(normal, a), rank = below + place * (cdf(normal, b) - below);
     z = rank > 0 && rank < 1 ? quantile(normal, rank) : rank <= 0 ? a : b;
   } else {
-    z = b - std::log(place + (1 - place) * std::exp(b * (b - a))) / b;  // nearly an exponential distribution
+    z = b - std::log(place + (1 - place) * std::exp(b * (b - a))) / b;  // in the far tail, nearly exponential
   }
   return std::clamp(z, a, b);
 }
 
-/// Weights of observations, the oldest first, and of the prior behind them; their sum is 1.
+/// Weights of the observations, oldest first, and of the prior at the end; they sum to 1.
 std::vector<double> kernel_weights(std::size_t observations) {
   constexpr std::size_t newest = 25;
   std::vector<double> weights(observations + 1, 1);
@@ -103,7 +103,7 @@ void ParzenEstimator::Dimension::set_widths() {
     const double below = mean - (i > 0 ? means[order[i - 1]] : low);
     const double above = (i + 1 < n ? means[order[i + 1]] : high) - mean;
     double width = std::max(below, above);
-    // The ends of the range aren't observations, so they count only for one that has no neighbour.
+    // The ends of the range aren't observations, so they count as neighbours only of a lone observation.
     if (n > 1 && i == 0) width = above;
     if (n > 1 && i + 1 == n) width = below;
     widths[order[i]] = std::clamp(width, least, most);

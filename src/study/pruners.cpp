@@ -19,7 +19,7 @@ namespace detail {
 
 namespace {
 
-/// The percentile of sorted values, interpolated linearly, as numpy's.
+/// The percentile of sorted values with linear interpolation, as in numpy.percentile.
 double percentile_of(const std::vector<double>& sorted, double percentile) {
   const double place = percentile / 100 * static_cast<double>(sorted.size() - 1);
   const auto below = static_cast<std::size_t>(place);
@@ -51,7 +51,7 @@ Pruner::Verdict PercentilePruner::judge(const std::vector<FrozenTrial>& trials, 
   const bool is_smaller_better = direction == StudyDirection::minimize;
   const auto step = trial.intermediate_values.rbegin()->first;
   if (step < options_.n_warmup_steps) return {};
-  // One decision in each interval, at the first value that is reported in it.
+  // Decides once in each interval, at the first value reported in it.
   const auto interval_of = [&](std::int64_t at) {
     return (at - options_.n_warmup_steps) / options_.interval_steps;
   };
@@ -119,7 +119,7 @@ Pruner::Verdict SuccessiveHalvingPruner::judge(const std::vector<FrozenTrial>& t
         competing.push_back(other.system_attrs[name].template get<double>());
     std::ranges::sort(competing);
     if (direction == StudyDirection::maximize) std::ranges::reverse(competing);
-    // Trials can't wait for others, so among the first few, the best so far continues.
+    // A trial can't wait for others, so among the first few, the best so far continues.
     const auto promoted =
         std::max<std::size_t>(competing.size() / static_cast<std::size_t>(options_.reduction_factor), 1);
     const double worst = competing[promoted - 1];

@@ -26,7 +26,7 @@
 namespace etude::inline v0 {
 namespace detail {
 
-/// Sends a request, and gives its answer to `read`.
+/// Sends a request and passes the answer to `read`.
 template <class Read>
 auto exchanged(const RemoteStudy::Exchange& exchange, const RemoteStudy::Json& request, Read read) {
   const auto answer = exchange(request);

@@ -23,7 +23,7 @@ namespace detail {
 
 namespace {
 
-/// A column of a table: its title, then a text a row.
+/// A column of a table: its title, then one text per row.
 struct TextColumn {
   std::string title;
   std::vector<std::string> cells;
@@ -50,14 +50,14 @@ struct TextColumn {
 
 constexpr std::size_t table_width = 110, table_gap = 2;
 
-/// The width of columns that are `most` wide at most.
+/// The total width of the columns if none is wider than `most`.
 std::size_t width_of(const std::vector<TextColumn>& columns, std::size_t most) {
   std::size_t width = 0;
   for (const auto& column : columns) width += column.limited(most) + (width == 0 ? 0 : table_gap);
   return width;
 }
 
-/// A line of at most so many columns.
+/// A line cut to at most this many columns.
 std::string table_line(const std::string& text) { return cut_text(text, table_width) + "\n"; }
 
 }  // namespace
@@ -95,7 +95,7 @@ std::string format_trials(const std::vector<FrozenTrial>& trials,
       directions.empty() ? std::map<std::string, double>() : param_importances(trials, directions[0]);
   const auto names = detail::names_by_importance(trials, importances);
   const auto fixed = columns.size();
-  // More of them than a third of the width don't fit in any case.
+  // More columns than a third of the width can't fit in any case.
   for (std::size_t i = 0; i < std::min(names.size(), detail::table_width / 3); ++i)
     columns.push_back(column(names[i], !detail::has_choices(trials, names[i]), [&](const auto& trial) {
       constexpr int digits = 4;

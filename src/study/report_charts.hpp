@@ -21,22 +21,23 @@
 
 namespace etude::inline v0::detail {
 
-/// A study as all parts of a page see it.
+/// A study's data, shared by all parts of a page.
 struct ReportView {
   const std::vector<FrozenTrial>& trials;
   const std::vector<StudyDirection>& directions;
-  std::vector<std::size_t> best, order = {}, shown = {};        ///< places of trials; `shown` by number
+  std::vector<std::size_t> best, order = {}, shown = {};        ///< indices of trials; `shown` by number
   std::vector<std::map<std::string, double>> importances = {};  ///< by objective
   std::vector<std::string> names = {};                          ///< the most important first
 
   bool is_best(std::size_t i) const { return std::ranges::binary_search(best, i); }
 };
 
-/// The limits of a page, whatever the study.
+/// A page's limits, independent of the study's size.
 constexpr std::size_t most_shown = 1000, most_axes = 12, most_columns = 30, most_bars = 20, most_curves = 200,
                       most_points = 200, most_objectives = 4;
 
-/// Trials by number: all of `order`, or its best half of `most` and others at equal distances.
+/// Selects trials to draw, sorted by number: all of `order`, or if there are more than `most`, half of `most`
+/// from its front and the other half evenly spaced over the rest.
 inline std::vector<std::size_t> thinned(const std::vector<std::size_t>& order, std::size_t most) {
   auto kept = order;
   if (order.size() > most) {
@@ -58,7 +59,7 @@ inline std::string_view direction_text(StudyDirection direction) {
   return direction == StudyDirection::minimize ? "less is better" : "more is better";
 }
 
-/// "trial 12, pruned: 0.25"
+/// A label such as "trial 12, pruned: 0.25".
 inline std::string trial_title(const FrozenTrial& trial) {
   auto title = fmt::format("trial {}, {}", trial.number, state_text(trial.state));
   for (std::size_t k = 0; k < std::min(std::max<std::size_t>(trial.values.size(), 1), most_objectives); ++k)
@@ -67,7 +68,7 @@ inline std::string trial_title(const FrozenTrial& trial) {
   return title;
 }
 
-/// A number that can be drawn.
+/// A trial's value for an objective; unset if it isn't finite and so can't be drawn.
 inline std::optional<double> finite_value(const FrozenTrial& trial, std::size_t objective) {
   const auto value = value_of(trial, objective);
   return value && std::isfinite(*value) ? value : std::nullopt;
@@ -86,14 +87,14 @@ inline ChartAxis axis_of_objective(const ReportView& view, std::size_t objective
 
 inline std::string log_note(const ChartAxis& axis) { return axis.is_log() ? ", log" : ""; }
 
-/// A note below a chart; empty for none.
+/// A note below a chart; empty if there is nothing to note.
 inline std::string beyond_note(std::size_t beyond) {
   if (beyond == 0) return {};
   return fmt::format("<p class=\"note\">{} value{} beyond the axis: drawn as a diamond at an end.</p>\n",
                      beyond, beyond == 1 ? " is" : "s are");
 }
 
-/// Explains the markers of the kinds that a chart has.
+/// A legend for the kinds of markers in a chart.
 inline std::string chart_legend(const std::set<std::string>& kinds, const std::string& more = {}) {
   std::string text = "<p class=\"legend\">" + more;
   constexpr std::array known{std::pair{"best", "best"}, std::pair{"complete", "complete"},
@@ -108,7 +109,7 @@ inline std::string chart_legend(const std::set<std::string>& kinds, const std::s
   return text + "</p>\n";
 }
 
-/// The value of each trial, and the best so far.
+/// The chart of each trial's value and the best value so far.
 inline std::string history_chart(const ReportView& view, std::size_t objective) {
   const auto up = axis_of_objective(view, objective);
   const ChartAxis across(0, std::max(1.0, static_cast<double>(view.trials.size()) - 1), false, true);
@@ -126,7 +127,7 @@ inline std::string history_chart(const ReportView& view, std::size_t objective) 
     if (!value || view.trials[i].state != TrialState::complete) continue;
     if (least && (is_minimized ? *value >= *least : *value <= *least)) continue;
     const double x = frame.x(across.place(static_cast<double>(i)));
-    // A step that is narrower than a tenth of a unit can't be seen.
+    // A step narrower than a tenth of a unit isn't visible.
     if (least && x - last_x < 0.1) continue;
     if (least) path.to(x, frame.y(up.place(*least)));
     path.to(last_x = x, frame.y(up.place(*value)));
@@ -161,7 +162,7 @@ inline std::string history_chart(const ReportView& view, std::size_t objective) 
          beyond_note(beyond);
 }
 
-/// The complete trials of two objectives, and those that no other beats in both.
+/// The chart of the complete trials over two objectives, with the Pareto front.
 inline std::string pareto_chart(const ReportView& view) {
   const auto across = axis_of_objective(view, 0), up = axis_of_objective(view, 1);
   const ChartFrame frame;
@@ -189,7 +190,7 @@ inline std::string pareto_chart(const ReportView& view) {
   ChartPath path;
   double last_x = 0, last_y = 0;
   for (const auto& [x, y] : front) {
-    // The corner is where both are at most as good as the two.
+    // The corner between two points of the front is the worse value of each objective.
     if (!path.empty())
       view.directions[0] == StudyDirection::minimize ? path.to(x, last_y) : path.to(last_x, y);
     path.to(last_x = x, last_y = y);
@@ -198,7 +199,7 @@ inline std::string pareto_chart(const ReportView& view) {
   return text + markers + best_markers + "</svg>\n" + chart_legend(kinds) + beyond_note(beyond);
 }
 
-/// The reports of trials over their steps.
+/// The chart of the values that trials reported, by step.
 inline std::string curves_chart(const ReportView& view) {
   std::vector<std::size_t> reported;
   const auto has_reports = [&](std::size_t i) { return !view.trials[i].intermediate_values.empty(); };
@@ -227,7 +228,7 @@ inline std::string curves_chart(const ReportView& view) {
       frame.begin("Curves: the values that trials reported, by step. Arrow keys go through the trials.",
                   across, "step", up, "reported value" + log_note(up));
   std::set<std::string> kinds;
-  // The best last, above the others.
+  // The best is drawn last, on top.
   for (auto i = drawn.rbegin(); i != drawn.rend(); ++i) {
     const auto& trial = view.trials[*i];
     const auto& reports = trial.intermediate_values;

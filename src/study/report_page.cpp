@@ -106,7 +106,8 @@ std::string page_importances(const ReportView& view) {
   return text + "</section>\n";
 }
 
-/// A cell with the number that it is sorted by; none of both for nothing.
+/// A table cell with the number that the column is sorted by; an empty cell without a number for an unset
+/// value.
 std::string number_cell(const std::optional<double>& number, std::string_view text) {
   if (!number) return "<td></td>";
   const auto key = std::isnan(*number)   ? std::string("NaN")

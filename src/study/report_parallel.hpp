@@ -23,7 +23,8 @@ namespace etude::inline v0::detail {
 struct ParallelAxis {
   std::string title;
   ChartAxis axis;
-  std::vector<std::optional<double>> places;  ///< of the lines; none for a trial without this hyperparameter
+  std::vector<std::optional<double>>
+      places;  ///< where each line crosses; unset for a trial without this hyperparameter
 };
 
 inline ParallelAxis parallel_choices(const ReportView& view, const std::string& name,
@@ -33,7 +34,7 @@ inline ParallelAxis parallel_choices(const ReportView& view, const std::string& 
   const auto add = [&](std::string text) {
     if (known.emplace(text, texts.size()).second) texts.push_back(std::move(text));
   };
-  // In the order of the choices, even those that no trial has.
+  // In the order of the choices, including those that no trial has.
   for (const auto i : lines) {
     const auto found = view.trials[i].distributions.find(name);
     if (found == view.trials[i].distributions.end()) continue;
@@ -96,7 +97,7 @@ inline ParallelAxis parallel_range(const ReportView& view, const std::string& na
   return result;
 }
 
-/// How good the lines are in the first objective beside each other, from 0 to 1.
+/// Ranks the lines by the first objective, from 0 for the worst to 1 for the best.
 inline std::vector<double> merits_of(const ReportView& view, const std::vector<std::size_t>& lines) {
   const bool is_minimized = view.directions[0] == StudyDirection::minimize;
   std::vector<double> losses, merits;
@@ -135,7 +136,7 @@ inline std::vector<ParallelAxis> parallel_axes(const ReportView& view,
   return axes;
 }
 
-/// A line for each complete trial through the values of its hyperparameters.
+/// The chart with a line for each complete trial through its hyperparameters' values.
 inline std::string parallel_chart(const ReportView& view) {
   std::vector<std::size_t> lines;
   for (const auto i : view.order)

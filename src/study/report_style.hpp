@@ -4,7 +4,7 @@
 
 namespace etude::inline v0::detail {
 
-/// Colours are those of Okabe and Ito (2008).
+/// The colours are from Okabe and Ito (2008).
 constexpr std::string_view report_light =
     "--complete:#0072b2;--best:#009e73;--pruned:#c77700;--failed:#a8437a;--running:#57606a;";
 constexpr std::string_view report_dark =
@@ -57,8 +57,8 @@ svg.parallel text{font-size:17px}.chart .m{stroke:var(--own);stroke-width:4}.cha
 .chart .l{stroke-width:2.5}.bars th{width:42%}}
 )";
 
-/// Selects a trial everywhere at once, by pointer or by arrow keys, and sorts the table. It reads texts only
-/// from the table's cells and writes them only as text.
+/// Highlights a trial in all charts and in the table, by pointer or arrow keys, and sorts the table. It reads
+/// text only from the table's cells and writes it only as text, never as HTML.
 constexpr std::string_view report_script = R"(
 'use strict';(()=>{
 const body=document.querySelector('.all tbody'),bar=document.getElementById('chosen');

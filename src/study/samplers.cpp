@@ -24,7 +24,7 @@ namespace detail {
 
 namespace {
 
-/// The value at a place from 0 to 1 of a distribution, uniform in its logarithm if it is logarithmic.
+/// Maps a place from 0 to 1 to a distribution's value, on a logarithmic scale if the distribution is.
 double value_at(const Distribution& distribution, double place) {
   if (const auto* choices = std::get_if<Choices>(&distribution)) {
     const auto count = choices->choices.size();
@@ -81,7 +81,7 @@ std::map<std::string, double> QMCSampler::sample_relative(const Known& known) co
   sequence.discard(static_cast<std::uintmax_t>(known.number) * space.size());
   RandomNumbers shifts(seed_);
   for (const auto& [name, distribution] : space) {
-    const auto number = sequence() ^ shifts.bits();  // a digital shift keeps what the sequence promises
+    const auto number = sequence() ^ shifts.bits();  // a digital shift preserves the sequence's uniformity
     values[name] = detail::value_at(distribution, static_cast<double>(number >> 11) * 0x1p-53);
   }
   return values;
@@ -99,8 +99,8 @@ namespace {
 /// The number of trials that count as good.
 std::size_t good_trials(std::size_t trials) { return std::min<std::size_t>((trials + 9) / 10, 25); }
 
-/// Smaller is better: complete trials by their values, then pruned ones, those that came far first, then
-/// those that run, which count as bad so that other workers don't try the same.
+/// Smaller is better: complete trials by value, then pruned trials, those that got further first, then
+/// running ones, which count as bad so that other workers don't try the same values.
 std::tuple<int, double, double> rank_of(const FrozenTrial& trial, StudyDirection direction) {
   constexpr double worst = std::numeric_limits<double>::infinity();
   const auto loss = [&](double value) {

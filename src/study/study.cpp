@@ -52,8 +52,8 @@ Study::Study(Options options) : options_(std::move(options)) {
   }
   storage_->own = found.value();
   if (storage_->studies[*found].directions != options_.directions)
-    throw ArgumentError(
-        fmt::format("{}: the study {} has other directions", options_.journal.string(), options_.study_name));
+    throw ArgumentError(fmt::format("{}: the study {} has different directions", options_.journal.string(),
+                                    options_.study_name));
 }
 
 Study::~Study() = default;
@@ -63,7 +63,7 @@ const std::vector<FrozenTrial>& Study::known() { return storage_->studies[storag
 const FrozenTrial& Study::frozen(const StudyTrial& trial) { return storage_->trial(trial.id_); }
 
 void Study::enqueue(const std::vector<Params>& trials, bool only_first) {
-  // Looked at before, too, since the journal may be on a disk that can only be read.
+  // Checked first, since the journal may be on a read-only disk.
   if (trials.empty() || (only_first && !known().empty())) return;
   storage_->write_exclusively([&] {
     std::vector<Storage::Json> records;
@@ -115,7 +115,7 @@ std::shared_ptr<detail::LockFile> Study::lock_of(std::int64_t number, bool is_co
       detail::throw_file_error(fmt::format("{}: can't be created: {}", lock_path(number).string(),
                                            std::generic_category().message(reason)),
                                reason);
-    if (is_continued) return {};  // a living process may have it
+    if (is_continued) return {};  // another process that is alive may have it
   }
   return lock;
 }
@@ -126,7 +126,7 @@ std::optional<StudyTrial> Study::hold(std::size_t id, bool is_continued,
   if (!storage_->file) return is_continued ? std::nullopt : std::optional(StudyTrial(*this, id, number));
   if (!lock) return {};
   storage_->sync();
-  if (!storage_->is_claimed(id)) return {};  // it has ended meanwhile
+  if (!storage_->is_claimed(id)) return {};  // the trial has ended meanwhile
   return StudyTrial(*this, id, number, std::move(lock), is_continued);
 }
 
@@ -147,12 +147,12 @@ std::optional<StudyTrial> Study::claim(std::int64_t n_trials) {
     if (auto trial = hold(id, false, std::move(lock))) return trial;
   }
   const auto is_full = [&] { return static_cast<std::int64_t>(known().size()) >= n_trials; };
-  // Looked at before, too, so that a process that waits for others doesn't keep the journal locked.
+  // Checked first without the lock, so that a waiting process doesn't keep the journal locked.
   while (!is_full()) {
     bool is_new = false;
     std::shared_ptr<detail::LockFile> lock;
     storage_->write_exclusively([&] {
-      lock.reset();  // of an earlier attempt
+      lock.reset();  // held by an earlier attempt
       std::vector<Storage::Json> records;
       is_new = !is_full();
       if (is_new) {
@@ -168,7 +168,7 @@ std::optional<StudyTrial> Study::claim(std::int64_t n_trials) {
   return {};
 }
 
-/// The locks of trials whose process ended just after it had told the result.
+/// Removes the lock files of finished trials, which a process that ends right after its result leaves behind.
 void Study::remove_locks() {
   if (!storage_->file) return;
   std::error_code none;
@@ -177,7 +177,7 @@ void Study::remove_locks() {
 }
 
 void Study::set_folder(const std::filesystem::path& folder) {
-  const auto mark = folder / ".etude-search";  // MLflow's callback names the search by it
+  const auto mark = folder / ".etude-search";  // MLflow's callback names the search after it
   const auto read_mark = [&] {
     std::ifstream file(mark);
     std::string id;
@@ -194,7 +194,7 @@ void Study::set_folder(const std::filesystem::path& folder) {
       std::vector<Storage::Json> records;
       if (!id_of_study().empty()) return records;
       auto id = read_mark();
-      // A mark without trials is that of a process which ended before it wrote the record.
+      // If there is a mark but no trial, its process ended before it wrote the record.
       if (!id.empty() && std::ranges::any_of(std::filesystem::directory_iterator(folder),
                                              [](const auto& entry) { return entry.is_directory(); }))
         throw ArgumentError(fmt::format(
@@ -202,7 +202,7 @@ void Study::set_folder(const std::filesystem::path& folder) {
             folder.string()));
       if (id.empty()) {
         id = detail::random_name();
-        // Before the record, so that no other process finds the folder without it.
+        // Written before the record, so that no other process sees the record without the mark.
         write_file(default_file_system(), mark, id + "\n");
       }
       records.push_back({{"op_code", static_cast<int>(detail::JournalOperation::set_study_user_attr)},

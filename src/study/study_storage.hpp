@@ -35,7 +35,7 @@
 namespace etude::inline v0 {
 namespace detail {
 
-/// The kinds of records, with Optuna's numbers.
+/// The kinds of records, numbered as in Optuna.
 enum class JournalOperation {
   create_study = 0,
   delete_study = 1,
@@ -50,10 +50,10 @@ enum class JournalOperation {
 };
 
 inline constexpr std::string_view worker_prefix = "etude-";
-/// Ends the name of a worker whose trial isn't claimed: nobody holds it with a lock.
+/// The suffix of a worker's name if its trial was asked for, not claimed, so no process holds a lock on it.
 inline constexpr std::string_view asker_suffix = "-ask";
 
-/// A number; parse_json reads one that isn't finite as text.
+/// Reads a number; parse_json returns non-finite ones as text.
 inline double journal_number(const nlohmann::ordered_json& json) {
   if (!json.is_string()) return json.get<double>();
   const auto& text = json.get_ref<const std::string&>();
@@ -64,7 +64,7 @@ inline double journal_number(const nlohmann::ordered_json& json) {
   return json.get<double>();  // throws
 }
 
-/// What Python's json.dumps writes for a number.
+/// A number as Python's json.dumps writes it.
 inline std::string journal_text(double number) {
   if (std::isnan(number)) return "NaN";
   if (std::isinf(number)) return number > 0 ? "Infinity" : "-Infinity";
@@ -79,7 +79,7 @@ inline std::string kind_in_words(const Distribution& distribution) {
   return fmt::format("a {}range of {}numbers", is_log ? "logarithmic " : "", range ? "" : "whole ");
 }
 
-/// Whether trials of one study may have both for a hyperparameter.
+/// True if trials of one study may have both distributions for the same hyperparameter.
 inline bool are_compatible(const Distribution& a, const Distribution& b) {
   if (a.index() != b.index()) return false;
   if (const auto* choices = std::get_if<Choices>(&a)) return *choices == std::get<Choices>(b);
@@ -89,7 +89,7 @@ inline bool are_compatible(const Distribution& a, const Distribution& b) {
 
 }  // namespace detail
 
-/// The records of a journal, replayed; or of a study in memory.
+/// The state of a study: a journal's records replayed, or kept in memory only.
 struct Study::Storage {
   using Json = nlohmann::ordered_json;
   using Operation = detail::JournalOperation;
@@ -102,21 +102,22 @@ struct Study::Storage {
     Json user_attrs = Json::object();
     /// The first trial with each hyperparameter, and its distribution there.
     std::map<std::string, std::pair<std::int64_t, Distribution>> kinds = {};
-    /// Why the distribution of a hyperparameter can't be used.
+    /// By hyperparameter: why its distribution can't be used.
     std::map<std::string, std::string> unusable = {};
   };
   struct Place {
     std::size_t study, number;
-    std::string worker = {};  ///< that runs the trial
+    std::string worker = {};  ///< the one that runs the trial
   };
 
-  /// Of the other studies in the journal, trials are only counted.
+  /// Trials of other studies in the journal are only counted.
   Storage(const std::filesystem::path& journal, std::string its_name) : study_name(std::move(its_name)) {
     if (!journal.empty()) file.emplace(journal);
     sync();
   }
 
-  /// Appends a record, and reads what others have appended. `more` is text behind the record's members.
+  /// Appends a record, and reads records that other processes have appended. `more` is text that follows the
+  /// record's members.
   void write(Operation operation, const Json& members, const std::string& more = {}) {
     Json record{{"op_code", static_cast<int>(operation)}, {"worker_id", worker}};
     record.update(members);
@@ -132,7 +133,7 @@ struct Study::Storage {
     sync();
   }
 
-  /// Ends `defers`, and appends the records since its beginning.
+  /// Ends the deferral, and appends all records that were deferred.
   void write_deferred() {
     defers = false;
     if (deferred.empty()) return;
@@ -164,12 +165,12 @@ struct Study::Storage {
             {"intermediate_values", Json::object()}};
   }
 
-  /// A text that isn't UTF-8, such as that of an exception, is mended.
+  /// Replaces invalid UTF-8, for example in an exception's message.
   static std::string text_of(const Json& record) {
     return record.dump(-1, ' ', false, Json::error_handler_t::replace);
   }
 
-  /// Appends the records that `make` returns; nobody else appends from its call on.
+  /// Appends the records that `make` returns; no other process appends between its call and the write.
   void write_exclusively(const std::function<std::vector<Json>()>& make) {
     if (!file) {
       for (const auto& record : make()) apply(record);
@@ -192,7 +193,7 @@ struct Study::Storage {
 
   void apply(const Json& record) try {
     const auto operation = static_cast<Operation>(from_json_value<int>(record.at("op_code")));
-    if (operation > Operation::set_trial_system_attr) return;  // of another program; Optuna ignores it too
+    if (operation > Operation::set_trial_system_attr) return;  // from another program; Optuna ignores it too
     const bool is_ours = record.at("worker_id").get_ref<const std::string&>().starts_with(worker);
     if (operation == Operation::create_study) return create_study(record);
     if (record.contains("study_id")) {
@@ -215,8 +216,8 @@ struct Study::Storage {
 
   bool is_needed(std::size_t study) const { return studies[study].name == study_name; }
 
-  /// A hyperparameter's value, which is an index for choices. Nothing for a value outside a range that can't
-  /// be used, such as 0 in a logarithmic one, which Optuna allows in enqueued trials.
+  /// A hyperparameter's value; for choices, an index. Unset for a value that the range can't represent, such
+  /// as 0 in a logarithmic one, which Optuna allows in enqueued trials.
   static std::optional<double> number_of(const Distribution& distribution, const Json& json) {
     const auto number = detail::journal_number(json);
     if (const auto* choices = std::get_if<Choices>(&distribution)) {
@@ -229,8 +230,8 @@ struct Study::Storage {
     return number;
   }
 
-  /// Sets a hyperparameter of a trial. One whose distribution can't be used stays out of it, and so does one
-  /// of another kind than in earlier trials, as for Optuna.
+  /// Sets a hyperparameter of a trial. Ignores one whose distribution can't be used, or whose kind differs
+  /// from earlier trials, as Optuna does.
   static void set_param(OneStudy& study, FrozenTrial& trial, const std::string& name, const Json& text,
                         const Json& number) {
     std::optional<Distribution> distribution;
@@ -248,7 +249,7 @@ struct Study::Storage {
     trial.distributions[name] = *std::move(distribution);
   }
 
-  /// The step of a report. Nothing for one that has no room in 64 bits.
+  /// The step of a report; unset if it doesn't fit in 64 bits.
   static std::optional<std::int64_t> step_of(const Json& json) {
     if (!json.is_number()) throw ArgumentError(fmt::format("a step is {}: must be a number", json.dump()));
     const auto number = json.get<double>();
@@ -263,7 +264,7 @@ struct Study::Storage {
     return json.get<std::size_t>();
   }
 
-  /// An enumerator by its number; Optuna's have the same.
+  /// Converts a number to an enumerator; Optuna uses the same numbers.
   template <ReflectedEnum E>
   static E enumerator_of(std::string_view name, const Json& json) {
     const auto number = from_json_value<int>(json);
@@ -273,7 +274,7 @@ struct Study::Storage {
     return static_cast<E>(number);
   }
 
-  /// A complete trial without a number for each objective, which Optuna's storage accepts, is a failed one.
+  /// Optuna's storage accepts complete trials that lack a number for some objective; these count as failed.
   static void check(const OneStudy& study, FrozenTrial& trial) {
     if (!trial.user_attrs.is_object() || !trial.system_attrs.is_object())
       throw ArgumentError("attributes must be objects");
@@ -324,7 +325,7 @@ struct Study::Storage {
                 record.at("distribution"), record.at("param_value_internal"));
     } else if (operation == Operation::set_trial_state_values) {
       const auto state = enumerator_of<TrialState>("state", record.at("state"));
-      // The first of several workers that take a trial out of the queue has it.
+      // If several workers take a trial out of the queue, the first one gets it.
       if (state == TrialState::running && changed.state == TrialState::running) return;
       if (state == TrialState::running) places[id].worker = record.at("worker_id").get<std::string>();
       changed.state = state;
@@ -344,14 +345,14 @@ struct Study::Storage {
     }
   }
 
-  /// Whether a process has claimed it; trials that were asked for, also by Optuna, have no lock.
+  /// True if a process has claimed the trial. Trials from ask(), here or in Optuna, have no lock.
   bool is_claimed(std::size_t id) {
     const auto& by = places[id].worker;
     return places[id].study == own && trial(id).state == TrialState::running &&
            by.starts_with(detail::worker_prefix) && !by.ends_with(detail::asker_suffix);
   }
 
-  /// The times of a record; a text of another form than Optuna's says nothing.
+  /// Copies a record's times; ignores text that isn't in Optuna's format.
   static void set_times(FrozenTrial& trial, const Json& record) {
     const auto set = [&](const char* name, std::optional<double>& time) {
       if (const auto text = record.find(name); text != record.end() && text->is_string())
@@ -373,12 +374,12 @@ struct Study::Storage {
   std::optional<detail::JournalFile> file;
   std::string worker = std::string(detail::worker_prefix) + detail::random_name();
   std::string asker = worker + std::string(detail::asker_suffix);
-  bool defers = false;  // whether records wait in memory
+  bool defers = false;  // records wait in memory
   std::vector<std::string> deferred = {};
   std::vector<OneStudy> studies = {};
-  std::vector<Place> places = {};  // of trials, by id
+  std::vector<Place> places = {};  // trials, by id
   std::optional<std::size_t> last_created;
-  std::size_t own = 0;  // the study
+  std::size_t own = 0;  // the index of this study
 };
 
 }  // namespace etude::inline v0

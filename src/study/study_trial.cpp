@@ -71,7 +71,7 @@ nlohmann::ordered_json StudyTrial::suggest(const std::string& name, const Distri
   else if (const auto known = relative_.find(name); known != relative_.end() && fits(known->second))
     number = known->second;
   else {
-    // By its name, so that a trial that was killed between two suggestions goes on with the same values.
+    // Seeded by name, so that a trial killed between two suggestions continues with the same values.
     RandomNumbers random(detail::stream_seed(options.seed, number_, name));
     number = options.sampler->sample_independent({others_, study_->direction(), number_, random}, name,
                                                  distribution);
@@ -81,7 +81,7 @@ nlohmann::ordered_json StudyTrial::suggest(const std::string& name, const Distri
                  {"param_name", name},
                  {"param_value_internal", number},
                  {"distribution", distribution_json(distribution).dump()}});
-  // Another process may have used another kind meanwhile, and then the record has no effect.
+  // Another process may have used a different kind meanwhile, and then this record has no effect.
   check_kind();
   return from_number(distribution, number);
 }
@@ -107,7 +107,7 @@ bool StudyTrial::should_prune() {
                        {"trial_id", id_},
                        {"system_attr", {{name, value}}}});
   };
-  // Together, the verdict first, so that a process that ends here leaves all of it or nothing.
+  // Written together, with the verdict first, so that a process that ends here leaves either all or nothing.
   if (verdict.prune) add(detail::pruned_attr, true);
   for (const auto& [name, value] : verdict.notes) add(name, value);
   if (!records.empty()) study_->storage_->write_exclusively([&] { return records; });

@@ -21,7 +21,7 @@ nlohmann::ordered_json FrozenTrial::param(const std::string& name) const {
   const auto value = params.find(name);
   if (value == params.end()) throw ArgumentError(fmt::format("trial {} has no {}", number, name));
   const auto& distribution = distributions.at(name);
-  // Optuna leaves an enqueued value outside its range as it is.
+  // Optuna keeps an enqueued value even if it is outside the range.
   if (const auto* range = std::get_if<FloatRange>(&distribution))
     if (value->second < range->low || value->second > range->high) return value->second;
   if (const auto* range = std::get_if<IntRange>(&distribution))

@@ -78,7 +78,8 @@ std::optional<double> duration_of(const FrozenTrial& trial) {
 
 namespace {
 
-/// The values of a complete trial such that less is better; empty if it isn't one, or has none.
+/// A complete trial's values, negated where larger is better, so that less is better; empty if the trial
+/// isn't complete or has no values.
 std::vector<double> losses_of(const FrozenTrial& trial, const std::vector<StudyDirection>& directions) {
   std::vector<double> losses;
   if (trial.state != TrialState::complete || trial.values.size() != directions.size()) return losses;
@@ -97,7 +98,7 @@ std::vector<std::size_t> best_of(const std::vector<FrozenTrial>& trials,
   for (std::size_t i = 0; i < trials.size(); ++i)
     if (auto losses = losses_of(trials[i], directions); !losses.empty())
       candidates.emplace_back(std::move(losses), i);
-  // In this order no trial is better in all objectives than one before it.
+  // In this order no trial beats an earlier one in all objectives.
   std::ranges::sort(candidates);
   std::vector<std::pair<std::vector<double>, std::size_t>> front;
   for (auto& candidate : candidates) {

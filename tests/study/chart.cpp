@@ -55,7 +55,7 @@ TEST_CASE("an axis of values is logarithmic for sizes that differ much, and cuts
   CHECK(bad.place(1e9) == 1);
   CHECK(bad.place(4) - bad.place(-5) > 0.5);
   CHECK(ChartAxis::of_values(with_bad, StudyDirection::maximize).holds(-5));
-  CHECK(ChartAxis::of_values(with_good, StudyDirection::minimize).holds(-15));  // the best is worth its place
+  CHECK(ChartAxis::of_values(with_good, StudyDirection::minimize).holds(-15));  // the best stays visible
   CHECK_FALSE(ChartAxis::of_values(with_good, StudyDirection::maximize).place(-15) > 0.1);
 }
 

@@ -18,7 +18,7 @@
 #include "etude/base/error.hpp"
 #include "etude/study/study.hpp"
 
-/// Trials that several processes claim; two objects on one journal lock as two processes do.
+/// Trials claimed by several processes. Two objects on one journal lock each other out as two processes do.
 namespace study_claims_test {
 
 using etude::Study;
@@ -91,7 +91,7 @@ TEST_CASE("trials of programs that don't lock are left to them") {
   std::ofstream(folder / "j", std::ios::app)
       << R"({"op_code":4,"worker_id":"optuna","study_id":0,"datetime_start":null})"
       << "\n";
-  std::ofstream(folder / "j.0.1.lock");  // left by a claim that Optuna was faster than
+  std::ofstream(folder / "j.0.1.lock");  // left by a claim that lost the trial to Optuna
   Study study({.journal = folder / "j"});
   CHECK_FALSE(study.claim(2));
   CHECK_FALSE(study.others_run());
@@ -257,7 +257,7 @@ TEST_CASE("a finished study that may not be written can be read") {
   }
   std::filesystem::permissions(folder / "j", std::filesystem::perms{0444});
   std::filesystem::permissions(std::string(folder), std::filesystem::perms{0555});
-  // Root may write everything.
+  // Root may write any file.
   const bool is_root = ::geteuid() == 0;
   if (is_root) REQUIRE(::seteuid(65534) == 0);
   std::string fault;

@@ -32,7 +32,7 @@ const std::map<std::string, Distribution> space{
     {"nesterov", etude::Choices{{false, true}}},  // only with sgd
 };
 
-/// A number in [0, 1) that looks random: plain arithmetic, so that Python has the same.
+/// A pseudorandom number in [0, 1), by simple arithmetic that Python can repeat.
 double u(int i, int k) { return ((i * 7919 + k * 104729 + i * i * (k + 3)) % 1009) / 1009.0; }
 
 FrozenTrial trial_of(std::map<std::string, double> params, double value) {
@@ -71,7 +71,7 @@ double farthest(const Importances& ours, const Importances& theirs) {
   return most;
 }
 
-// The expected numbers are those of optuna.importance.get_param_importances in Optuna 5.0.0.
+// The expected numbers are from optuna.importance.get_param_importances in Optuna 5.0.0.
 
 TEST_CASE("importances are Optuna's for every kind of hyperparameter, in both directions") {
   CHECK(farthest(etude::param_importances(trials_of(200), StudyDirection::minimize),
@@ -122,7 +122,7 @@ TEST_CASE("importances are Optuna's for few trials") {
 TEST_CASE("importances are Optuna's where a range differs between trials, and where it has a single value") {
   std::vector<FrozenTrial> trials;
   for (int i = 0; i < 60; ++i) {
-    // One trial is alone in its range, which says nothing though it is among the best.
+    // One trial is the only one with its range; it says nothing, although it is among the best.
     const double high = i == 10 ? 3 : i % 2 == 1 ? 1 : 2, x = i == 10 ? 0.4 : u(i, 1) * high;
     trials.push_back(trial_of({{"x", x}, {"one", 3}, {"y", u(i, 2)}}, std::pow(x - 0.4, 2) + 0.01 * u(i, 2)));
     trials.back().distributions = {{"x", etude::FloatRange{.low = 0, .high = high}},

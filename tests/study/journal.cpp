@@ -62,7 +62,7 @@ TEST_CASE("a writer that loses its lock overwrites nothing, and decides anew") {
   stalled.append({R"({"n":1})"});
   int calls = 0;
   stalled.append_exclusively([&] {
-    // While this process is stopped, another takes the lock away and writes.
+    // While this process is suspended, another removes the lock and writes.
     if (++calls == 1) {
       std::filesystem::remove(folder / "j.lock");
       other.append({R"({"n":2})"});
@@ -85,7 +85,7 @@ TEST_CASE("a writer that loses its lock leaves that of the next one") {
 }
 
 TEST_CASE("a writer that loses its lock just before it writes keeps what others have appended") {
-  // Two writers at once, as if nobody had a lock: both append whole lines.
+  // Two writers at once, as if there were no lock: both append complete lines.
   const toy::Folder folder;
   JournalFile a(folder / "j"), b(folder / "j");
   std::ofstream(folder / "j", std::ios::app) << R"({"to)";
@@ -120,7 +120,7 @@ TEST_CASE("without room nothing of a record remains, and the next one is read") 
   CHECK(text == (folder / "j").string() + ": can't be written: File too large");
   CHECK(toy::names_in(folder / "") == toy::Names{"j"});
   file.append({R"({"n":3})"});
-  // The first of both records was whole.
+  // The first of the two records was complete.
   CHECK(texts(file) == std::vector<std::string>{R"({"n":1})", R"({"n":22})", R"({"n":3})"});
 }
 
@@ -148,7 +148,7 @@ TEST_CASE("who waits for the lock says who has it") {
   const toy::Folder folder;
   JournalFile file(folder / "j");
   std::filesystem::create_symlink(folder / "j", folder / "j.lock");
-  // Held by a process of this machine, which has locked the file, too.
+  // Held by a process on this machine, which has also locked the file with flock().
   const etude::detail::Descriptor holder(::open((folder / "j").c_str(), O_RDONLY));
   REQUIRE(::flock(holder.get(), LOCK_EX) == 0);
   std::string said;

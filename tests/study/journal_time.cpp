@@ -12,7 +12,7 @@ namespace study_journal_time_test {
 
 using etude::detail::seconds_of_journal_time;
 
-// The expected numbers are those of `date -u -d TIME +%s`.
+// The expected numbers are from `date -u -d TIME +%s`.
 
 TEST_CASE("the forms of Python's isoformat are understood") {
   CHECK(seconds_of_journal_time("1970-01-01T00:00:00") == 0);

@@ -65,7 +65,7 @@ TEST_CASE("old observations weigh less, as in Optuna") {
   check({{{"f", FloatRange{-1, 3}}}, many}, {-1.4431234215163802, -1.8131223717494402});
 }
 
-/// As check, with one hyperparameter, "x".
+/// Like `check`, with one hyperparameter, "x".
 void check_one(const Distribution& distribution, const std::vector<double>& observed,
                const std::vector<double>& at, const std::vector<double>& expected) {
   std::vector<Point> points;
@@ -147,7 +147,7 @@ TEST_CASE("samples stay in the space and follow the density") {
     below += point.at("f") < 0.7;
   }
   const auto share = [&](double n) { return n / count; };
-  // Shares of the estimator of a single hyperparameter are those of its densities.
+  // For a single hyperparameter, the shares of samples follow the density.
   const ParzenEstimator one({{"c", space().at("c")}}, observations()),
       two({{"i", space().at("i")}}, observations());
   for (const auto& [value, n] : choices)
@@ -155,7 +155,7 @@ TEST_CASE("samples stay in the space and follow the density") {
   CHECK(odd.size() == 5);
   for (const auto& [value, n] : odd)
     CHECK(share(n) == doctest::Approx(std::exp(two.log_density({{"i", value}}))).epsilon(0.06));
-  // The density of "f", summed up to 0.7.
+  // The density of "f", integrated up to 0.7.
   const ParzenEstimator f({{"f", space().at("f")}}, observations());
   double sum = 0;
   for (double x = -1 + 0.0005; x < 0.7; x += 0.001) sum += std::exp(f.log_density({{"f", x}})) * 0.001;

@@ -44,7 +44,7 @@ TEST_CASE("a trial whose best value is worse than the median at its step is prun
   CHECK_FALSE(prunes(pruner, {{10, 3}}));  // equal
   CHECK(prunes(pruner, {{10, 3.1}}));
   CHECK_FALSE(prunes(pruner, {{5, 2}, {10, 9}}));  // it was better before
-  CHECK_FALSE(prunes(pruner, {{11, 99}}));         // nobody reported there
+  CHECK_FALSE(prunes(pruner, {{11, 99}}));         // no trial reported at 11
   CHECK(prunes(pruner, {{10, 2.9}}, StudyDirection::maximize));
   CHECK_FALSE(prunes(pruner, {{10, 3.1}}, StudyDirection::maximize));
   CHECK(prunes(pruner, {{10, nan}}));
@@ -72,7 +72,7 @@ TEST_CASE("nothing is pruned before enough trials and steps, and once in an inte
 TEST_CASE("successive halving lets the best of every few trials go on") {
   const etude::SuccessiveHalvingPruner pruner({.min_resource = 1, .reduction_factor = 2});
   std::vector<FrozenTrial> trials;
-  // Reports at steps 1, 2 and 4 are the rungs; each trial reports its value until it is pruned.
+  // The rungs are at steps 1, 2 and 4; each trial reports its value until it is pruned.
   std::vector<std::int64_t> ends;
   for (const double value : {5.0, 4.0, 6.0, 4.5, 1.0}) {
     trials.push_back(trial(static_cast<std::int64_t>(trials.size()), {}, TrialState::running));
@@ -87,7 +87,7 @@ TEST_CASE("successive halving lets the best of every few trials go on") {
     judged.state = TrialState::pruned;
     ends.push_back(step);
   }
-  // 4.5 is the second of four at step 1, and the third of three at step 2, of which one goes on.
+  // 4.5 is second of four at step 1, and third of three at step 2, where one continues.
   CHECK(ends == std::vector<std::int64_t>{4, 4, 1, 2, 4});
   CHECK(trials[3].system_attrs ==
         nlohmann::ordered_json{{"completed_rung_0", 4.5}, {"completed_rung_1", 4.5}});

@@ -21,7 +21,7 @@ using etude::RemoteStudy;
 using Json = nlohmann::ordered_json;
 const std::vector<etude::StudyDirection> minimize{etude::StudyDirection::minimize};
 
-/// Gives answers in turn and keeps the requests.
+/// Returns the given answers in turn and records the requests.
 struct Answers {
   std::vector<std::string> answers;
   std::vector<std::string> requests = {};

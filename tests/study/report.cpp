@@ -70,8 +70,8 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-/// Reads a page as a browser would if all is well formed: tags are closed in their turn, attributes are
-/// quoted, texts have no bare angle brackets.
+/// Parses a page and requires it to be well formed: tags are nested and closed, attributes are quoted, and
+/// text has no bare angle brackets.
 class Tags {
  public:
   explicit Tags(std::string_view page) : left_(page) {
@@ -134,7 +134,7 @@ class Tags {
   std::vector<std::string> open_ = {};
 };
 
-/// The numbers of a path or another place.
+/// The numbers in a path or another attribute.
 std::vector<double> numbers_of(const std::string& place) {
   CHECK_MESSAGE(place.find_first_not_of("-MmLHVhvlazZ0123456789. ") == place.npos, place);
   std::vector<double> numbers;
@@ -163,7 +163,7 @@ struct Page {
             std::ranges::all_of(numbers, [](double number) { return std::abs(number) < 3000; });
         CHECK_MESSAGE(are_inside, place);
       }
-    // Nothing is loaded from anywhere.
+    // The page loads nothing from outside.
     for (const auto* outside : {"http:", "https:", "src=", "url(", "@import", "href"})
       CHECK(count(text, outside) == 0);
   }
@@ -265,7 +265,7 @@ TEST_CASE("two objectives have a Pareto front, more have a history each") {
   const auto front = Page(two, {StudyDirection::minimize, StudyDirection::minimize}).text;
   CHECK(count(front, "Pareto front</h2>") == 1);
   CHECK(count(front, "Optimisation history") == 0);
-  // 1 and 3 are at 0.037 and 0.963 of the plot; the line turns where both values are the worse ones.
+  // 1 and 3 are at 0.037 and 0.963 of the plot; the line turns at the worse value of each objective.
   CHECK(count(front, R"(<path class="so-far" d="M114.6 29.8L679.4 29.8L679.4 324.2"/>)") == 1);
   CHECK(count(front, "<path class=\"m best\" data-t=") == 2);
   const Trials three{trial_of(0, TrialState::complete, {1, 3, 2}),
@@ -284,7 +284,7 @@ TEST_CASE(
   REQUIRE(begin != page.npos);
   const auto chart = page.substr(begin, page.find("</svg>", begin) - begin);
   CHECK(count(chart, "data-t=") == 3);  // the complete ones
-  // From 400 up to 48: lr 0.001 is in the middle of its four decades.
+  // The axis runs from y = 400 up to 48; lr 0.001 is in the middle of its four decades.
   const auto line = chart.substr(chart.find("data-t=\"2\" d=\""));
   const auto path = line.substr(0, line.find("><"));
   CHECK(count(path, " 224.0") == 1);

@@ -27,7 +27,7 @@ using etude::StudyDirection;
 using etude::TrialState;
 using Space = std::map<std::string, Distribution>;
 
-/// A trial's values for a space.
+/// Asks a trial for its values in a space.
 std::map<std::string, double> sampled(const etude::Sampler& sampler, const std::vector<FrozenTrial>& trials,
                                       const Space& space, std::uint64_t seed = 0,
                                       StudyDirection direction = StudyDirection::minimize) {
@@ -49,7 +49,7 @@ FrozenTrial complete(std::int64_t number, const Space& space, std::map<std::stri
           .distributions = space};
 }
 
-/// The values of trials of an objective, one after the other.
+/// The objective's values in successive trials.
 template <class Objective>
 std::vector<FrozenTrial> search(const etude::Sampler& sampler, const Space& space, int count,
                                 Objective objective, std::uint64_t seed = 0,

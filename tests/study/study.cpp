@@ -216,7 +216,7 @@ TEST_CASE("of several objectives, the best trials are those that no other beats 
   CHECK_FALSE(study.best_trial());
 }
 
-TEST_CASE("studies of other names share a journal, and one with other directions is refused") {
+TEST_CASE("studies of other names share a journal, and one with different directions is refused") {
   const toy::Folder folder;
   etude::Study a({.study_name = "a", .journal = folder / "j"}),
       b({.study_name = "b", .journal = folder / "j"});
@@ -227,7 +227,7 @@ TEST_CASE("studies of other names share a journal, and one with other directions
   CHECK(fault([&] {
           etude::Study(
               {.study_name = "a", .directions = {StudyDirection::maximize}, .journal = folder / "j"});
-        }) == (folder / "j").string() + ": the study a has other directions");
+        }) == (folder / "j").string() + ": the study a has different directions");
 }
 
 TEST_CASE("bytes that aren't UTF-8 don't end a study") {
@@ -281,7 +281,7 @@ TEST_CASE("records that aren't Optuna's are shown, and nothing in them is believ
       "");
 }
 
-/// A journal as Optuna writes it, with a study "etude" of one trial.
+/// A journal as Optuna writes it, with a study "etude" that has one trial.
 class Journal {
  public:
   Journal() { add(R"("op_code":0,"study_name":"etude","directions":[1])"); }
@@ -390,7 +390,7 @@ TEST_CASE("values that Optuna stores without checks are read") {
   const toy::Folder folder;
   Journal journal;
   for (int i = 0; i < 4; ++i) journal.begin_trial();
-  // Enqueued outside the range.
+  // Enqueued with a value outside the range.
   journal.add_param(0, "lr", "0.0", "FloatDistribution",
                     R"({"step": null, "low": 0.1, "high": 1.0, "log": true})");
   journal.add_param(0, "x", "Infinity", "FloatDistribution",
@@ -400,7 +400,7 @@ TEST_CASE("values that Optuna stores without checks are read") {
   journal.add_param(1, "y", "5.0", "FloatDistribution",
                     R"({"step": null, "low": 0.0, "high": 1.0, "log": false})");
   journal.add_param(1, "n", "12.0", "IntDistribution", R"({"log": false, "step": 2, "low": 1, "high": 9})");
-  // Two processes wrote different kinds at once; Optuna ignores the second.
+  // Two processes wrote different kinds at the same time; Optuna ignores the second.
   journal.add_param(2, "lr", "3.0", "IntDistribution", R"({"log": false, "step": 1, "low": 1, "high": 9})");
   journal.add(R"("op_code":7,"trial_id":1,"step":100000000000000000000,"intermediate_value":1.0)");
   journal.add(R"("op_code":7,"trial_id":1,"step":-2,"intermediate_value":NaN)");

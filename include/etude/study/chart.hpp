@@ -8,28 +8,28 @@
 
 #include "etude/study/trial.hpp"
 
-/// Charts as SVG, of numbers that may be as large or small as a double can be.
+/// SVG charts. Numbers may be as large or as small as a double can be.
 namespace etude::inline v0::detail {
 
 /// An axis of a chart.
 class ChartAxis {
  public:
-  /// Places from `low` to `high`; both are finite, and positive for a logarithmic axis.
+  /// An axis from `low` to `high`; both are finite, and positive for a logarithmic axis.
   ChartAxis(double low, double high, bool is_log = false, bool is_whole = false);
-  /// A place for each text.
+  /// An axis with one place for each text.
   explicit ChartAxis(std::vector<std::string> categories);
 
-  /// An axis for an objective's values. Values that are far worse than most are beyond its end, so that the
-  /// others can be told apart; it is logarithmic for positive values of very different sizes.
+  /// An axis for an objective's values. It ends before values that are far worse than most, so that the rest
+  /// stay distinguishable, and is logarithmic for positive values of very different sizes.
   static ChartAxis of_values(std::vector<double> finite_values, StudyDirection direction);
 
-  /// The place of a finite number or of a category, from 0 to 1.
+  /// The position of a finite number or of a category on the axis, from 0 to 1.
   double place(double value) const;
-  /// Whether a number isn't beyond an end.
+  /// True if the number lies between the ends of the axis.
   bool holds(double value) const;
   bool is_log() const { return is_log_; }
 
-  /// Places and labels of at most about so many ticks.
+  /// Values and labels of about `most` ticks at most.
   std::vector<std::pair<double, std::string>> ticks(int most) const;
 
  private:
@@ -40,14 +40,14 @@ class ChartAxis {
   std::vector<std::string> categories_ = {};
 };
 
-/// The plot of a chart with two axes, in the units of its viewBox.
+/// The plot area of a chart with two axes, in units of its viewBox.
 struct ChartFrame {
   double width = 720, height = 400, left = 92, right = 18, top = 18, bottom = 64;
 
   double x(double place) const { return left + place * (width - left - right); }
   double y(double place) const { return height - bottom - place * (height - top - bottom); }
 
-  /// The opening tag, with its grid and the titles of its axes; texts aren't escaped yet.
+  /// The opening tag, the grid and the axis titles; takes unescaped texts.
   std::string begin(std::string_view label, const ChartAxis& across, std::string_view across_title,
                     const ChartAxis& up, std::string_view up_title) const;
 };
@@ -63,11 +63,11 @@ class ChartPath {
   std::string text_;
 };
 
-/// An opening tag with everything that the script needs to follow a trial.
+/// An opening tag with all attributes by which the page's script identifies a trial.
 std::string chart_trial(std::string_view element, std::string_view style, const FrozenTrial& trial);
 
-/// The path of a marker from its middle, in the shape of a state or of the best: "best", "complete",
-/// "pruned", "failed" or "running"; a diamond with " beyond" behind it.
+/// The path of a marker, relative to its centre. `kind` is "best", "complete", "pruned", "failed" or
+/// "running"; with " beyond" appended, the marker is a diamond.
 std::string_view chart_shape(std::string_view kind);
 
 /// A marker for a trial.

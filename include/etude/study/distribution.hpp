@@ -41,7 +41,7 @@ using Distribution = std::variant<FloatRange, IntRange, Choices>;
 /// step, or a logarithm of numbers that aren't positive.
 void check_distribution(std::string_view name, const Distribution& distribution);
 
-/// Whether it has a single value.
+/// True if the distribution has only one value.
 bool is_single(const Distribution& distribution);
 
 /// A value as a number, as Optuna stores it: the index of a choice. Throws ArgumentError that names the
@@ -49,18 +49,18 @@ bool is_single(const Distribution& distribution);
 double to_number(std::string_view name, const Distribution& distribution,
                  const nlohmann::ordered_json& value);
 
-/// The value of a number. A number between two steps is rounded.
+/// The value that a number stands for. A number between two steps is rounded.
 nlohmann::ordered_json from_number(const Distribution& distribution, double number);
 
 namespace detail {
-/// "from 0.1 to 2", "one of 1, 2": the values of a distribution in words.
+/// Describes a distribution's values: "from 0.1 to 2", "one of 1, 2".
 std::string in_words(const Distribution& distribution);
-/// The number of steps from the first to the last value of a range with a step; rounding doesn't lose one.
+/// The number of steps from the first to the last value of a range with a step, immune to rounding.
 double steps_of(const FloatRange& range);
 
-/// A range of numbers, as it is sampled from.
+/// The bounds that a sampler draws a number from.
 struct Numbers {
-  double low = 0, high = 0;  ///< half a step before the least and behind the greatest
+  double low = 0, high = 0;  ///< half a step below the smallest and above the largest value
   double step = 0;
   bool is_log = false;
 };

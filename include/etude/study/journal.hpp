@@ -12,29 +12,29 @@
 
 namespace etude::inline v0::detail {
 
-/// A file of records, a line of JSON each, that several processes append to, in the format of Optuna's
-/// JournalFileBackend. A writer holds Optuna's lock, a symbolic link beside the file; the lock of a writer
-/// that died or was stopped is taken away if the file hasn't changed for 30 seconds. After 10 seconds, who
-/// has the lock is reported as a warning.
+/// A file of records, one line of JSON each, that several processes append to, in the format of Optuna's
+/// JournalFileBackend. A writer holds Optuna's lock, a symbolic link next to the file. If the writer dies or
+/// is stopped, the lock is removed once the file hasn't changed for 30 seconds. After waiting for 10 seconds,
+/// a process warns which process holds the lock.
 class JournalFile {
  public:
-  /// Creates the file if it doesn't exist. One that may not be written can be read. Throws CheckpointError
-  /// with the path and the reason if it can't be opened.
+  /// Creates the file if it doesn't exist. A read-only file can be read. Throws CheckpointError with the path
+  /// and the reason if it can't be opened.
   explicit JournalFile(std::filesystem::path path);
 
-  /// Appends records, which are on disk when it returns. The rest of a record whose writer died is
-  /// overwritten with spaces, since nobody has acted on it. Throws DiskFullError without room, and
-  /// CheckpointError if it can't be written otherwise.
+  /// Appends records, which are on disk when it returns. An incomplete record whose writer died is
+  /// overwritten with spaces; no process has acted on it. Throws DiskFullError if the disk is full, and
+  /// CheckpointError for other write errors.
   void append(const std::vector<std::string>& records) {
     append_exclusively([&] { return records; });
   }
 
-  /// Appends the records that `make` returns. Nobody else appends from its call on: if another process has
-  /// taken the lock away meanwhile, `make` is called again.
+  /// Appends the records that `make` returns. No other process appends between the call of `make` and the
+  /// write: if another process has removed the lock meanwhile, `make` is called again.
   void append_exclusively(const std::function<std::vector<std::string>()>& make);
 
-  /// The records since the last call. Throws CheckpointError that names the line if one isn't a JSON object,
-  /// and if the file has become shorter.
+  /// Returns the records appended since the last call. Throws CheckpointError, which names the line, if one
+  /// isn't a JSON object, and if the file has become shorter.
   std::vector<nlohmann::ordered_json> read();
 
  private:

@@ -6,11 +6,11 @@
 
 namespace etude::inline v0::detail {
 
-/// The time in UTC as Python's isoformat has it: "2024-02-29T12:30:05.250000+00:00".
+/// Formats a time in UTC as Python's isoformat does: "2024-02-29T12:30:05.250000+00:00".
 std::string journal_time();
 
-/// The seconds since 1970 of such a text, with or without the microseconds and the "+00:00"; nothing for any
-/// other text.
+/// Parses such a text, with or without the microseconds and the "+00:00", to seconds since 1970; nullopt for
+/// any other text.
 std::optional<double> seconds_of_journal_time(std::string_view text);
 
 }  // namespace etude::inline v0::detail

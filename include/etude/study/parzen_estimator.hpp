@@ -20,12 +20,12 @@ using Point = std::map<std::string, double>;
 /// 2018, arXiv:1807.01774, for the product). The newest 25 observations weigh 1, the older ones less.
 class ParzenEstimator {
  public:
-  /// `observations` have all names of the space, the oldest first.
+  /// `observations` are ordered oldest first, and each has a value for every name in the space.
   ParzenEstimator(const std::map<std::string, Distribution>& space, const std::vector<Point>& observations);
 
   Point sample(RandomNumbers& random) const;
 
-  /// The logarithm of the density at a point (of the probability, in whole numbers and choices).
+  /// The log density at a point; for whole numbers and choices, the log probability.
   double log_density(const Point& point) const;
 
  private:
@@ -34,9 +34,9 @@ class ParzenEstimator {
     std::string name;
     Distribution distribution;
     bool is_log = false;
-    double low = 0, high = 0, step = 0;  ///< of what is truncated, in the logarithm if `is_log`
+    double low = 0, high = 0, step = 0;  ///< bounds and step, as logarithms if `is_log`
     std::vector<double> means = {}, widths = {};
-    std::vector<double> scales = {};  ///< logarithms of the factors that make the integrals 1
+    std::vector<double> scales = {};                    ///< logarithms of the normalisation factors
     std::vector<std::vector<double>> frequencies = {};  ///< by kernel and choice
 
     Dimension(const std::string& its_name, const Distribution& its_distribution,

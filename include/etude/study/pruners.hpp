@@ -10,12 +10,12 @@
 
 namespace etude::inline v0 {
 
-/// Decides, after a trial has reported a value, whether it is worth going on.
+/// Decides whether a trial should stop early, after it has reported a value.
 class Pruner {
  public:
   struct Verdict {
     bool prune = false;
-    /// Numbers that the trial keeps among its `system_attrs`, for decisions about other trials.
+    /// Numbers to save in the trial's `system_attrs`, for later decisions about other trials.
     std::map<std::string, double> notes = {};
   };
 
@@ -26,16 +26,16 @@ class Pruner {
                         StudyDirection direction) const = 0;
 };
 
-/// Prunes a trial whose best value so far is worse than the `percentile` of what complete trials had reported
-/// at the same step, as Optuna's class of the same name; with 50 it is the median.
+/// Prunes a trial whose best value so far is worse than the `percentile` of the values that complete trials
+/// had reported at the same step, as Optuna's class of the same name does; 50 is the median.
 class PercentilePruner : public Pruner {
  public:
   struct Options {
     double percentile = 50;             ///< from 0 to 100: the share of trials that is kept
-    std::int64_t n_startup_trials = 5;  ///< complete trials before any is pruned
+    std::int64_t n_startup_trials = 5;  ///< complete trials needed before any is pruned
     std::int64_t n_warmup_steps = 0;    ///< steps before any trial is pruned
     std::int64_t interval_steps = 1;    ///< between two decisions
-    std::int64_t n_min_trials = 1;      ///< complete trials that have reported at the step
+    std::int64_t n_min_trials = 1;      ///< complete trials needed that have reported at the step
   };
 
   /// Throws ArgumentError for an option outside its range.
@@ -48,7 +48,7 @@ class PercentilePruner : public Pruner {
   Options options_;
 };
 
-/// PercentilePruner at the median.
+/// A PercentilePruner at the median.
 class MedianPruner : public PercentilePruner {
  public:
   MedianPruner() : PercentilePruner(Options()) {}
@@ -60,13 +60,13 @@ class MedianPruner : public PercentilePruner {
 };
 
 /// Asynchronous successive halving (Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning"),
-/// as Optuna's class of the same name: at the steps `min_resource` * `reduction_factor`^k, k = 0, 1, ...,
-/// only the best of every `reduction_factor` trials that came so far go on.
+/// as Optuna's class of the same name does it: at the steps `min_resource` * `reduction_factor`^k, k = 0, 1,
+/// ..., only the best of every `reduction_factor` trials that reached the step continue.
 class SuccessiveHalvingPruner : public Pruner {
  public:
   struct Options {
-    /// The first step at which trials are compared; by default a hundredth of what the longest complete trial
-    /// has reported, at least 1.
+    /// The first step at which trials are compared; by default a hundredth of the last step that any complete
+    /// trial has reported, at least 1.
     std::optional<std::int64_t> min_resource = {};
     std::int64_t reduction_factor = 4;
     std::int64_t min_early_stopping_rate = 0;  ///< added to k

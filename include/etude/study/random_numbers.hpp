@@ -9,12 +9,12 @@
 namespace etude::inline v0 {
 namespace detail {
 
-/// The seed of one of many streams, by the study's seed, a trial's number and a hyperparameter's name.
+/// Derives the seed of one stream from the study's seed, a trial's number and a hyperparameter's name.
 std::uint64_t stream_seed(std::uint64_t seed, std::int64_t number, std::string_view name = {});
 
 }  // namespace detail
 
-/// Random numbers that are the same with each standard library.
+/// A random number generator whose results are the same with every standard library.
 class RandomNumbers {
  public:
   explicit RandomNumbers(std::uint64_t seed) : engine_(seed) {}
@@ -29,7 +29,7 @@ class RandomNumbers {
     return static_cast<std::size_t>(uniform() * static_cast<double>(count));
   }
 
-  /// An index, with the probabilities `weights`, whose sum is 1.
+  /// An index drawn with the probabilities `weights`, which sum to 1.
   std::size_t index(const std::vector<double>& weights);
 
  private:

@@ -10,8 +10,8 @@
 
 namespace etude::inline v0 {
 
-/// A study that another program keeps, such as Optuna's in Python: it chooses the values and decides which
-/// trials are pruned. Each request is a JSON object, and so is its answer:
+/// A study in another program, such as Optuna's in Python, which chooses the values and decides which trials
+/// are pruned. Each request and each answer is a JSON object:
 ///
 ///     {"ask": {"directions": ["minimize"]}}                                {"number": 0}, or null: none left
 ///     {"suggest": {"number": 0, "name": "lr", "distribution": {...}}}      {"value": 0.01}
@@ -30,7 +30,8 @@ class RemoteStudy {
 
   explicit RemoteStudy(Exchange exchange) : exchange_(std::make_shared<Exchange>(std::move(exchange))) {}
 
-  /// A trial to run; null if there are no more. The other program refuses other directions than the study's.
+  /// Returns a trial to run; null if there are no more. The other program refuses directions that differ from
+  /// its study's.
   std::unique_ptr<Trial> ask(const std::vector<StudyDirection>& directions);
   void tell(const Trial& trial, const std::vector<double>& values);
   /// Ends it as pruned or failed.
@@ -40,7 +41,7 @@ class RemoteStudy {
   std::shared_ptr<Exchange> exchange_;
 };
 
-/// Requests and answers as lines of JSON on two descriptors, such as those of pipes. Throws
+/// Exchanges requests and answers as lines of JSON on two file descriptors, for example of pipes. Throws
 /// CommunicationError once the other end is closed.
 RemoteStudy::Exchange exchange_lines(int in, int out);
 

@@ -8,7 +8,7 @@
 
 namespace etude::inline v0::detail {
 
-/// The page of `write_report`.
+/// The HTML that `write_report` writes.
 std::string report_page(const std::string& study_name, const std::vector<FrozenTrial>& trials,
                         const std::vector<StudyDirection>& directions,
                         const std::function<std::string(const FrozenTrial&)>& link = {});

@@ -14,14 +14,14 @@
 
 namespace etude::inline v0 {
 
-/// Chooses the values of a new trial. A sampler has no state of its own: what it draws depends on the
-/// study's trials and on `random`, which starts anew for each trial, and for each hyperparameter that is
-/// sampled alone, so that a search that was killed goes on as it would have.
+/// Chooses the values of a new trial. Samplers are stateless: a draw depends only on the study's trials and
+/// on `random`, which is reseeded for each trial, and for each hyperparameter that is sampled alone. So a
+/// search that was killed continues as if it hadn't been.
 class Sampler {
  public:
   /// The input of a sampler.
   struct Known {
-    const std::vector<FrozenTrial>& trials;  ///< all others
+    const std::vector<FrozenTrial>& trials;  ///< all other trials
     StudyDirection direction;                ///< of the first objective
     std::int64_t number;                     ///< of the new trial
     RandomNumbers& random;
@@ -29,25 +29,25 @@ class Sampler {
 
   virtual ~Sampler() = default;
 
-  /// Values that are chosen together, of hyperparameters that are known before the trial asks for them.
+  /// Values that are chosen together, for hyperparameters known before the trial asks for them.
   virtual std::map<std::string, double> sample_relative(const Known&) const { return {}; }
 
   /// The value of any other hyperparameter.
   virtual double sample_independent(const Known& known, const std::string& name,
                                     const Distribution& distribution) const = 0;
 
-  /// The number of trials that have something new to try.
+  /// The number of trials after which nothing new is left to try.
   virtual std::optional<std::int64_t> most_trials() const { return {}; }
 };
 
-/// Uniform in each range, independent of what was tried.
+/// Samples uniformly in each range, independently of earlier trials.
 class RandomSampler : public Sampler {
  public:
   double sample_independent(const Known& known, const std::string& name,
                             const Distribution& distribution) const override;
 };
 
-/// Each combination of some values once, the last hyperparameter's fastest:
+/// Tries each combination of the given values once; the last hyperparameter varies fastest:
 /// `GridSampler{{"learning_rate", {1e-3, 1e-4}}, {"optim", {"sgd", "adamw_torch"}}}`.
 class GridSampler : public Sampler {
  public:
@@ -70,8 +70,8 @@ class GridSampler : public Sampler {
 };
 
 /// A quasi-random sequence, which fills the space more evenly than random numbers: Sobol's with the direction
-/// numbers of Joe and Kuo (2008), shifted by `seed`. The hyperparameters are those that all trials so far
-/// have; the others are random.
+/// numbers of Joe and Kuo (2008), shifted by `seed`. Covers the hyperparameters that all earlier trials have;
+/// all others are random.
 class QMCSampler : public Sampler {
  public:
   explicit QMCSampler(std::uint64_t seed = 0) : seed_(seed) {}
@@ -85,13 +85,13 @@ class QMCSampler : public Sampler {
 };
 
 /// The tree-structured Parzen estimator of Bergstra et al. (2011, "Algorithms for Hyper-Parameter
-/// Optimization"), for all hyperparameters at once, as Optuna's TPESampler is by default: candidates are
-/// drawn from a density of the best tenth of the trials, and the one with the largest ratio of that density
-/// to the density of the others is taken. The first trials are random.
+/// Optimization"), as Optuna's TPESampler but for all hyperparameters at once: draws candidates from the
+/// density of the best tenth of the trials, and takes the one with the largest ratio of that density to the
+/// density of the other trials. The first trials are random.
 class TPESampler : public Sampler {
  public:
   struct Options {
-    std::int64_t n_startup_trials = 10;  ///< finished trials before it begins
+    std::int64_t n_startup_trials = 10;  ///< finished trials needed before it starts
     std::int64_t n_ei_candidates = 24;
   };
 

@@ -27,7 +27,7 @@ class Study;
 namespace detail {
 class LockFile;
 
-/// The system attribute of a trial that its pruner has ended.
+/// The system attribute that marks a trial as pruned before its result is recorded.
 inline constexpr const char* pruned_attr = "etude:pruned";
 }  // namespace detail
 
@@ -44,16 +44,16 @@ class StudyTrial final : public Trial {
   /// For programs that take part in a study; trackers and dashboards don't show these.
   void set_system_attr(const std::string& name, const nlohmann::ordered_json& value);
 
-  /// Keeps what is suggested and set from here on in memory, until `record` writes it at once or `discard`
-  /// drops it. A trial that is given up before has nothing in the journal but its beginning.
+  /// From here on keeps suggestions and attributes in memory, until `record` writes all of them at once or
+  /// `discard` drops them. The journal holds only the beginning of a trial that is given up before that.
   void defer();
   void record();
   void discard();
 
-  /// Whether `claim` gave a trial that another process had begun.
+  /// True if `claim` returned a trial that another process had begun.
   bool is_continued() const { return is_continued_; }
-  /// The descriptor of the lock that shows that the trial is being run, as long as a process has it open; -1
-  /// without a journal, or where the file system has no locks.
+  /// The descriptor of the trial's lock, which counts as held as long as any process has it open; -1 without
+  /// a journal, or if the file system has no locks.
   int lock_descriptor() const;
 
  private:
@@ -73,9 +73,9 @@ class StudyTrial final : public Trial {
   std::map<std::string, double> relative_ = {};
 };
 
-/// Trials of an objective, as Optuna's Study with its ask-and-tell interface. With a journal, the study is a
-/// file in the format of Optuna's JournalStorage, which Optuna and its dashboard read and write too: several
-/// processes can take part, and a study goes on where it was left.
+/// Optimises an objective over trials, as Optuna's Study with its ask-and-tell interface. With a journal, the
+/// study is a file in the format of Optuna's JournalStorage, which Optuna and its dashboard can also read and
+/// write: several processes can take part, and a study can be continued later.
 ///
 ///     etude::Study study({.journal = "study.log", .seed = 1});
 ///     for (int i = 0; i < 100; ++i) {
@@ -85,7 +85,7 @@ class StudyTrial final : public Trial {
 ///     }
 ///     study.best_trial()->param("x");
 ///
-/// One object is for one thread.
+/// Not thread-safe: use one object per thread.
 class Study {
  public:
   struct Options {
@@ -94,12 +94,13 @@ class Study {
     std::filesystem::path journal = {};                                   ///< empty: in memory
     std::shared_ptr<const Sampler> sampler = {};                          ///< a TPESampler by default
     std::shared_ptr<const Pruner> pruner = {};                            ///< none by default
-    /// The values of a trial depend on it, the trial's number and the trials that are finished then.
+    /// The sampled values depend only on the seed, the trial's number and the trials that are finished at
+    /// that time.
     std::uint64_t seed = 0;
   };
 
-  /// Throws CheckpointError for a journal that can't be read, and ArgumentError for a study of this name with
-  /// other directions.
+  /// Throws CheckpointError for a journal that can't be read, and ArgumentError if it has a study of this
+  /// name with different directions.
   explicit Study(Options options);
   Study(const Study&) = delete;
   Study& operator=(const Study&) = delete;
@@ -107,41 +108,41 @@ class Study {
 
   using Params = std::map<std::string, nlohmann::ordered_json>;
 
-  /// Puts a trial with these values in the queue; hyperparameters that it doesn't name are sampled.
+  /// Queues a trial with these values; hyperparameters that aren't named are sampled.
   void enqueue_trial(const Params& params) { enqueue({params}, false); }
-  /// The same for several trials, unless the study has any.
+  /// Queues several trials, unless the study already has any.
   void enqueue_first(const std::vector<Params>& trials) { enqueue(trials, true); }
 
-  /// A trial to run: the next one in the queue, or a new one.
+  /// Returns a trial to run: the next one in the queue, or a new one.
   StudyTrial ask();
 
-  /// A trial to run in a study of `n_trials`, with a journal that several processes work on: one that
-  /// `claim` gave to a process that ended without a result, the next one in the queue, or a new one; none if
-  /// as many have begun. No other process gets it until this one ends or destroys it without a result; that
-  /// is a lock of the system, so that nothing is lost if its file is removed after a crash. Throws
-  /// DiskFullError without room for the journal or the lock.
+  /// Returns a trial to run, in a study of `n_trials` whose journal several processes work on: a trial whose
+  /// process ended without a result, the next one in the queue, or a new one; none once `n_trials` have
+  /// begun. No other process gets the trial until this process ends or destroys it without a result. The
+  /// operating system holds the lock, so removing its file after a crash loses nothing. Throws DiskFullError
+  /// if there is no room for the journal or the lock.
   std::optional<StudyTrial> claim(std::int64_t n_trials);
-  /// Whether other processes run trials that `claim` gives away if those processes end.
+  /// True if other processes run trials that `claim` would return if those processes ended.
   bool others_run();
-  /// A trial that another process has claimed for this one. Throws ArgumentError if it isn't running.
+  /// Returns a trial that another process has claimed for this one. Throws ArgumentError if it isn't running.
   StudyTrial running_trial(std::int64_t number, bool is_continued = false);
 
-  /// Says that the files of the trials are in this folder, which is written down in both. Throws
-  /// ArgumentError if they are in another one, or the folder has those of another study.
+  /// Records that the trials' files are in this folder, both in the folder and in the journal. Throws
+  /// ArgumentError if they are in a different folder, or if the folder belongs to a different study.
   void set_folder(const std::filesystem::path& folder);
 
-  /// The result of a trial. A value that isn't a number makes it a failed trial. Throws ArgumentError for
-  /// another number of values than objectives, and for a trial that is finished.
+  /// Records the result of a trial. A NaN makes it a failed trial. Throws ArgumentError if the number of
+  /// values isn't the number of objectives, and for a trial that is already finished.
   void tell(const StudyTrial& trial, double value) { tell(trial, std::vector<double>{value}); }
   void tell(const StudyTrial& trial, const std::vector<double>& values);
   /// Ends it as pruned or failed.
   void tell(const StudyTrial& trial, TrialState state);
 
-  /// All trials by number, those of other processes included.
+  /// All trials by number, including those of other processes.
   std::vector<FrozenTrial> trials();
   /// The best complete trial; unset without one, and with several objectives.
   std::optional<FrozenTrial> best_trial();
-  /// The complete trials that no other is better than in all objectives.
+  /// The complete trials that no other trial beats in all objectives.
   std::vector<FrozenTrial> best_trials() { return etude::best_trials(trials(), options_.directions); }
 
  private:
@@ -149,15 +150,16 @@ class Study {
   struct Storage;
 
   std::filesystem::path lock_path(std::int64_t number) const;
-  /// The lock of a trial, which is taken before a record shows it as running; none if another process has it.
+  /// Takes a trial's lock, which must happen before a record shows the trial as running; null if another
+  /// process has it.
   std::shared_ptr<detail::LockFile> lock_of(std::int64_t number, bool is_continued) const;
-  /// The trial with its lock; none if another process has it or it has ended.
+  /// The trial with its lock; none if another process has the lock or the trial has ended.
   std::optional<StudyTrial> hold(std::size_t id, bool is_continued, std::shared_ptr<detail::LockFile> lock);
   void enqueue(const std::vector<Params>& trials, bool only_first);
-  /// The trial that a record of this process has just created.
+  /// The id of the trial that this process has just created.
   std::size_t created() const;
   void remove_locks();
-  /// Whether this worker got the trial.
+  /// True if this worker, and no other, got the trial.
   bool take_from_queue(std::size_t id, const std::string& worker);
   StudyDirection direction() const { return options_.directions[0]; }
   const std::vector<FrozenTrial>& known();

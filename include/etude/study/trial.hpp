@@ -23,21 +23,21 @@ struct FrozenTrial {
   std::int64_t number = 0;  ///< in its study, from 0
   TrialState state = TrialState::running;
   std::vector<double> values = {};                          ///< one per objective if it is complete
-  std::map<std::string, double> params = {};                ///< as `to_number` gives them
+  std::map<std::string, double> params = {};                ///< values by name, converted by `to_number`
   std::map<std::string, Distribution> distributions = {};   ///< of the params
   std::map<std::int64_t, double> intermediate_values = {};  ///< by step
   nlohmann::ordered_json user_attrs = nlohmann::ordered_json::object();
   nlohmann::ordered_json system_attrs = nlohmann::ordered_json::object();
-  /// When it began and ended, in seconds since 1970 in UTC, if that is known.
+  /// Start and end in seconds since 1970 in UTC, if known.
   std::optional<double> datetime_start = {}, datetime_complete = {};
 
-  /// Whether it is complete, pruned or failed.
+  /// True if the trial is complete, pruned or failed.
   bool is_finished() const { return state != TrialState::running && state != TrialState::waiting; }
   /// The value of a hyperparameter. Throws ArgumentError for one that it doesn't have.
   nlohmann::ordered_json param(const std::string& name) const;
 };
 
-/// A trial under way: asks for the values of its hyperparameters and reports how it goes.
+/// A running trial: asks for its hyperparameters' values and reports the objective's.
 class Trial {
  public:
   virtual ~Trial() = default;
@@ -45,8 +45,8 @@ class Trial {
   /// Its number in the study, from 0.
   virtual std::int64_t number() const = 0;
 
-  /// The value of a hyperparameter, the same at each call. Throws ArgumentError for a distribution that isn't
-  /// valid, or of another kind than in earlier trials.
+  /// The value of a hyperparameter, the same at each call. Throws ArgumentError for an invalid distribution,
+  /// or for one whose kind differs from earlier trials.
   virtual nlohmann::ordered_json suggest(const std::string& name, const Distribution& distribution) = 0;
   double suggest_float(const std::string& name, const FloatRange& range) {
     return suggest(name, range).get<double>();
@@ -59,26 +59,26 @@ class Trial {
     return suggest(name, Choices{{choices.begin(), choices.end()}}).template get<T>();
   }
 
-  /// The objective's value at a step, for the pruner. The first report of a step counts.
+  /// Reports the objective's value at a step to the pruner. Only the first report for a step counts.
   virtual void report(double value, std::int64_t step) = 0;
-  /// Whether the trial isn't worth going on, by its last report.
+  /// True if the pruner would stop the trial, judging by its last report.
   virtual bool should_prune() = 0;
 
   virtual void set_user_attr(const std::string& name, const nlohmann::ordered_json& value) = 0;
 
-  /// Everything known of it.
+  /// The trial's current record in the study.
   virtual FrozenTrial frozen() const = 0;
 
   /// The values so far.
   std::map<std::string, nlohmann::ordered_json> params() const;
 };
 
-/// The complete trials that no other is better than in all objectives.
+/// The complete trials that no other trial beats in all objectives.
 std::vector<FrozenTrial> best_trials(const std::vector<FrozenTrial>& trials,
                                      const std::vector<StudyDirection>& directions);
 
-/// The distributions that all trials that are complete or pruned have in common, except those with a single
-/// value; empty without such a trial.
+/// The distributions that all complete and pruned trials have in common, except those with a single value;
+/// empty if there are no such trials.
 std::map<std::string, Distribution> intersection_search_space(const std::vector<FrozenTrial>& trials);
 
 }  // namespace etude::inline v0

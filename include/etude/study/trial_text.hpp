@@ -10,38 +10,39 @@
 #include "etude/report/page_text.hpp"
 #include "etude/study/trial.hpp"
 
-/// Trials in words. A study is a file that anybody may have written, so these take any text and any number.
+/// Formats trials as text. A study's file may come from anyone, so these functions accept any text and any
+/// number.
 namespace etude::inline v0::detail {
 
 std::string_view state_text(TrialState state);
 
-/// The value of a hyperparameter, not yet plain; empty if the trial doesn't have it.
+/// The value of a hyperparameter, not yet sanitised; empty if the trial doesn't have it.
 std::string param_text(const FrozenTrial& trial, const std::string& name, int digits = 6);
 
-/// Whether any trial chooses it among texts or the like.
+/// True if the hyperparameter is categorical in any trial.
 bool has_choices(const std::vector<FrozenTrial>& trials, const std::string& name);
 
-/// The value for an objective, or of a pruned trial the last that it reported.
+/// A trial's value for an objective; for a pruned trial, the last one that it reported.
 std::optional<double> value_of(const FrozenTrial& trial, std::size_t objective);
 
-/// Seconds from its start to its end.
+/// A trial's duration in seconds; unset if its start or end is unknown.
 std::optional<double> duration_of(const FrozenTrial& trial);
 
-/// The places of the best complete trials, by number: one, or those on the Pareto front of several
-/// objectives.
+/// The indices of the best complete trials, ordered by number: one, or with several objectives the Pareto
+/// front.
 std::vector<std::size_t> best_of(const std::vector<FrozenTrial>& trials,
                                  const std::vector<StudyDirection>& directions);
 
-/// The places of all trials as a reader wants them: complete ones, the best first and all of `best` before
-/// the others, then pruned, running, waiting and failed ones by number.
+/// The indices of all trials in display order: complete trials, best first and with all of `best` in front;
+/// then pruned, running, waiting and failed ones by number.
 std::vector<std::size_t> best_first(const std::vector<FrozenTrial>& trials,
                                     const std::vector<StudyDirection>& directions,
                                     const std::vector<std::size_t>& best);
 
-/// "60 trials: 38 complete, 17 pruned, 5 failed".
+/// A summary such as "60 trials: 38 complete, 17 pruned, 5 failed".
 std::string counts_text(const std::vector<FrozenTrial>& trials);
 
-/// All hyperparameters, the most important for the first objective first.
+/// All hyperparameters, ordered by falling importance for the first objective.
 std::vector<std::string> names_by_importance(const std::vector<FrozenTrial>& trials,
                                              const std::map<std::string, double>& importances);
 
