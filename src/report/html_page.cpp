@@ -12,7 +12,8 @@ namespace etude::inline v0::detail {
 
 namespace {
 
-/// The colours of all pages; those of scales are viridis, better ones stand out more on either ground.
+/// The colours of all pages. Scales use viridis, ordered so that better values stand out more on a light and
+/// on a dark background.
 constexpr std::string_view page_light =
     "--ground:#fff;--card:#f5f7f9;--ink:#1b1f24;--soft:#57606a;--grid:#dde2e7;--chosen:#d55e00;"
     "--v0:#b9dd4f;--v1:#8fd04b;--v2:#55bf6b;--v3:#2fac7f;--v4:#1f978b;--v5:#25838e;--v6:#2e6f8e;--v7:#3a548c;"

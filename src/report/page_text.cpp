@@ -13,7 +13,7 @@
 namespace etude::inline v0::detail {
 
 std::string cut_text(std::string_view text, std::size_t columns) {
-  // A character has at most 4 bytes, and nobody waits for the mending of a long text.
+  // A character has at most 4 bytes; the rest of a long text needn't be sanitised.
   auto plain = plain_text(text.substr(0, 4 * columns + 4));
   if (columns_of(plain) <= columns) return plain;
   return std::string(first_columns(plain, columns == 0 ? 0 : columns - 1)) + "\xE2\x80\xA6";

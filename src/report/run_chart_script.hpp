@@ -4,7 +4,7 @@
 
 namespace etude::inline v0::detail {
 
-/// Numbers in words, axes, and the charts of a run's page as SVG. Texts become nodes, never HTML.
+/// Number formats, axes, and the SVG charts of a run's page. Text is inserted as text nodes, never as HTML.
 constexpr std::string_view run_chart_script = R"(
 'use strict';
 function make(tag, attributes = {}, ...children) {
@@ -49,7 +49,7 @@ function bytesText(bytes) {
   return bytes >= 1e9 ? (bytes / 1e9).toFixed(2) + ' GB' : Math.round(bytes / 1e6) + ' MB';
 }
 
-/// An axis from low to high, both finite; positive if it is logarithmic.
+/// An axis from low to high; both are finite, and positive for a logarithmic axis.
 class Axis {
   constructor(low, high, log = false) {
     this.log = log;
@@ -65,7 +65,8 @@ class Axis {
     axis.low -= room; axis.high += room;
     return axis;
   }
-  /// At least a tenth of its high end long, for amounts, whose small changes else look like jumps.
+  /// Widens the axis to at least a tenth of its high end, for amounts, whose small changes would otherwise
+  /// look like jumps.
   widened() {
     const missing = Math.abs(this.high) * 0.1 - (this.high - this.low);
     if (!this.log && missing > 0) this.low -= missing / 2, this.high += missing / 2;
@@ -75,7 +76,7 @@ class Axis {
     if (this.log) value = value > 0 ? Math.log10(value) : this.low;
     return Math.min(Math.max((value - this.low) / (this.high - this.low), 0), 1);
   }
-  /// The same, but beyond the ends too.
+  /// Like place(), but extrapolates beyond the ends.
   free(value) { return ((this.log ? Math.log10(value) : value) - this.low) / (this.high - this.low); }
   holds(value) {
     if (this.log) value = value > 0 ? Math.log10(value) : this.low - 1;
@@ -106,7 +107,7 @@ class Axis {
   }
 }
 
-/// Ticks with labels that have as many digits as tell them apart.
+/// Labels ticks with as many digits as are needed to tell them apart.
 function labelled(ticks, format) {
   for (let digits = 3;; ++digits) {
     const texts = ticks.map(value => format ? format(value, digits) : numberText(value, digits));
@@ -124,7 +125,7 @@ const swatch = look => make('svg', {class: 'swatch', viewBox: '0 0 26 12', 'aria
   make('path', {d: 'M1 6H25', fill: 'none', stroke: colourOf(look.colour), 'stroke-width': look.width ?? 2.2, 'stroke-dasharray': dashes[look.dash % 8]}),
   look.shape === undefined ? null : make('path', {d: 'M13 6' + shapes[look.shape % 8], fill: colourOf(look.colour)}));
 
-/// A value that is drawn with neighbours in one line: an exponential mean without the bias of its start.
+/// Smooths values with an exponential moving average, corrected for the bias at the start.
 function smoothed(values, weight) {
   let mean = 0, total = 0;
   return values.map(value => {
@@ -135,11 +136,13 @@ function smoothed(values, weight) {
   });
 }
 
-/// The state that all charts of a page share: the cursor, the part of the axis that is shown, and choices.
+/// The state shared by all charts of a page: the cursor, the visible part of the axis, and the reader's
+/// choices.
 const shared = {charts: [], cursor: null, view: null, smooth: 0, scale: 'auto', x: 'step', hidden: new Set(), changed() {}};
 
-/// A chart of lines {label, name, look, points: [{x, y, low, high, step, broken}], hidden()}, with marks {x, text, kind} and signs
-/// {line, x, y, text, kind} of single values. One that isn't `own` shares its horizontal axis with the others.
+/// A chart of lines {label, name, look, points: [{x, y, low, high, step, broken}], hidden()}, with marks {x,
+/// text, kind} and signs {line, x, y, text, kind} at single values. Charts share one horizontal axis unless
+/// `own` is set.
 class Chart {
   constructor(options) {
     Object.assign(this, {marks: [], signs: [], own: false, logX: false, isAmount: false, height: 210}, options);
@@ -174,7 +177,7 @@ class Chart {
     return low <= high ? [low, high] : [0, 1];
   }
 
-  /// The vertical axis: of most values, so that a few far ones don't flatten the rest.
+  /// The vertical axis covers most values, so that a few outliers don't flatten the rest.
   range(lines, inView) {
     const values = [];
     for (const line of lines)
@@ -262,7 +265,7 @@ class Chart {
     this.geometry = {x, y, across, left, right, top, bottom, width, height, low, high, lines, unit};
     this.follow();
   }
-  /// Marks as lines with their words, which stand in several rows where they would overlap.
+  /// Draws marks as lines with labels, which are stacked in rows where they would overlap.
   drawMarks(marks, left, right, top, bottom) {
     const ends = [];
     return marks.map(mark => {
@@ -282,7 +285,7 @@ class Chart {
     return `Chart of ${this.title}. ${parts.join('. ')}. Left and right arrow keys go through the points, plus and minus zoom.`;
   }
 
-  /// Draws the cursor, and writes the values there beside the names.
+  /// Draws the cursor, and writes the values at the cursor next to the names.
   follow() {
     const {x, y, top, bottom, height, low, high, lines} = this.geometry, at = this.mine.cursor;
     const parts = at === null || at < low || at > high ? [] : [make('path', {class: 'cursor', d: `M${x(at).toFixed(1)} ${top}V${height - bottom}`})];

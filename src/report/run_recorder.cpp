@@ -18,7 +18,7 @@ namespace etude::inline v0::detail {
 
 namespace {
 
-/// An entry of a confusion matrix in a log: "eval_confusion_2_0".
+/// A confusion matrix's entry in a log, such as "eval_confusion_2_0".
 struct MatrixEntry {
   std::string_view name;
   std::size_t row, column;
@@ -43,7 +43,7 @@ std::optional<MatrixEntry> matrix_entry(std::string_view name) {
   return MatrixEntry{name.substr(0, first), *row, *column};
 }
 
-/// The confusion matrices in a log, whose rows and columns are all there.
+/// The complete confusion matrices in a log.
 std::vector<ReportMatrix> matrices_in(std::int64_t step,
                                       std::span<const std::pair<std::string, double>> logs) {
   std::map<std::string_view, std::map<std::pair<std::size_t, std::size_t>, double>> found;
@@ -98,7 +98,8 @@ void RunRecorder::add(std::int64_t step, const std::string& name, double value) 
   auto found = places_.find(name);
   if (found == places_.end()) {
     if (series_.size() == most_series) {
-      // The names of those are known up to a limit too, so that ever new names don't fill the memory.
+      // The number of names left out is also limited, so that a program that keeps inventing names doesn't
+      // fill the memory.
       if (left_out_.size() < most_series && left_out_.insert(name).second) ++run.series_left_out;
       return;
     }

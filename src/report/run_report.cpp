@@ -33,13 +33,13 @@ constexpr std::int64_t report_version = 1;
 constexpr std::string_view report_data_begin = "<script type=\"application/json\" id=\"runs\">";
 constexpr std::string_view report_data_end = "</script>";
 
-/// The document of a page.
+/// The data embedded in a page.
 struct ReportDocument {
   ETUDE_STRUCT(ReportDocument, (std::string, format, "says what this is"),
                (std::int64_t, version, "of the format", 0), (std::vector<RunReport>, runs, "the runs"));
 };
 
-/// JSON that can stand in a script element: it has no angle bracket, and no text that isn't UTF-8.
+/// JSON that is safe in a script element: without angle brackets and invalid UTF-8.
 std::string script_json(const nlohmann::ordered_json& json) {
   using Json = nlohmann::ordered_json;
   std::string text;
@@ -67,7 +67,7 @@ std::string run_page(const std::vector<RunReport>& runs, std::string_view title)
 
 namespace {
 
-/// A file in Base64, so that it can't be anything else.
+/// Only Base64 is accepted, so that a page can't smuggle in HTML.
 bool is_base64(std::string_view text) {
   return text.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=") ==
          text.npos;
@@ -124,7 +124,7 @@ std::vector<RunReport> runs_of(std::string_view page) {
   return std::move(document.runs);
 }
 
-/// The arguments and the last samples are what a comparison needs besides numbers.
+/// Drops the data that a comparison doesn't show; of the samples, it keeps the last step's.
 void reduce(RunReport& run) {
   run.handlers.clear();
   std::int64_t last = 0;

@@ -8,7 +8,7 @@
 
 namespace etude::inline v0::detail {
 
-/// Puts a run's page together from its data, and loads it again while the training goes on.
+/// Builds a run's page from its data, and reloads it while the training runs.
 constexpr std::string_view run_page_script = R"(
 const runs = JSON.parse(document.getElementById('runs').textContent).runs.map((data, i) => new Run(data, i));
 const single = runs.length === 1, live = single && runs[0].status === 'running';
@@ -64,7 +64,7 @@ for (const run of runs) run.place(shared.x);
 page.append(...header().filter(Boolean), toolbar(), ...chartSection(runs), ...otherSections(runs));
 let width = 0;
 new ResizeObserver(() => { if (page.clientWidth !== width) { width = page.clientWidth; redraw(); } }).observe(page);
-// A table that goes on at a side fades there.
+// Fades a table at each side where it can be scrolled.
 function fade(box) {
   for (const [side, rest] of [['before', box.scrollLeft], ['after', box.scrollWidth - box.clientWidth - box.scrollLeft]]) {
     box.classList.toggle(side, rest > 1);
@@ -83,12 +83,12 @@ if (saved.scroll) scrollTo(...saved.scroll);
 const seconds = () => Math.max(0, Date.now() / 1000 - runs[0].written);
 function tell() {
   const silent = live && seconds() > Math.max(120, 20 * runs[0].interval, 5 * runs[0].gap());
-  age.textContent = `written ${durationText(Math.floor(seconds()) || 0.5)} ago` + (silent ? ': no news since, so it may have been killed' : '');
+  age.textContent = `written ${durationText(Math.floor(seconds()) || 0.5)} ago` + (silent ? ': not updated since, so it may have been killed' : '');
   if (!live) age.textContent = 'written ' + timeText(runs[0].written);
 }
 if (single) tell();
 if (live) {
-  // A page that gets no news is loaded less and less often.
+  // A page that isn't updated is reloaded less and less often.
   const pause = Math.min(Math.max(runs[0].interval, 2, seconds() / 5), 60), begin = Date.now();
   setInterval(() => {
     tell();

@@ -4,7 +4,7 @@
 
 namespace etude::inline v0::detail {
 
-/// The parts of a run's page: its charts by subject, and tables.
+/// The sections of a run's page: charts by subject, and tables.
 constexpr std::string_view run_sections_script = R"(
 const ownName = {'report/steps_per_second': 'steps per second', 'report/samples_per_second': 'examples per second',
   'report/resident_memory': 'resident memory', 'report/device_memory': 'memory on the device, peak'};
@@ -30,7 +30,7 @@ class Run {
     for (let i = points.length - 1; i >= 0; --i) if (Number.isFinite(points[i].y)) return points[i].y;
     return undefined;
   }
-  /// The epoch or the seconds of training at a step, between the logs that have it.
+  /// The epoch, or the seconds of training, at a step, interpolated between logs.
   at(name, step) {
     const points = this.points(name);
     if (!points.length) return step;
@@ -39,7 +39,7 @@ class Run {
     const before = i > 0 ? points[i - 1] : {step: 0, y: 0}, after = points[i];
     return after.step > before.step ? before.y + (after.y - before.y) * (step - before.step) / (after.step - before.step) : after.y;
   }
-  /// Places all points, and marks, on an axis of steps, epochs or seconds.
+  /// Sets the x of all points and marks, in steps, epochs or seconds.
   place(x) {
     const name = {epoch: 'epoch', time: 'report/elapsed'}[x];
     const known = this.points(name).map(point => [point.step, point.y]);
@@ -54,7 +54,7 @@ class Run {
     }
     for (const each of [...(this.placed ?? [])]) each.x = name ? this.at(name, each.step) : each.step;
   }
-  /// Seconds between the last two logs.
+  /// The seconds between the last two logs.
   gap() {
     const points = this.points('report/elapsed');
     return points.length > 1 ? points[points.length - 1].y - points[points.length - 2].y : 0;
@@ -66,7 +66,8 @@ class Run {
   }
 }
 const isHidden = name => /^(epoch|total_flos|report\/elapsed|step)$/.test(name) || /(_runtime|_samples_per_second|_steps_per_second|_preparation_time|_jit_compilation_time)$/.test(name) || /_mem_(cpu|gpu)_|^before_init_mem/.test(name);
-/// The charts, in their order: which names, and the title that they share; null: a chart each.
+/// The charts in display order: a test for a series' name, and the title of their common chart, or null for
+/// one chart per series.
 const subjects = [
   [name => /loss/i.test(name), 'Loss'],
   [name => /^(eval|test|val|predict)(_|\/)/.test(name), null],
@@ -82,7 +83,7 @@ function timeUnit(range) {
 }
 function unitX(range) { return shared.x === 'time' ? timeUnit(range) : {size: 1, text: shared.x}; }
 
-/// Charts of all series. Those of one title are together, at most six in one.
+/// Draws the charts of all series. Series with the same title share charts of at most six lines.
 function chartSection(runs) {
   const names = new Set();
   for (const run of runs) for (const name of run.byName.keys()) if (!isHidden(name)) names.add(name);
@@ -102,12 +103,13 @@ function chartSection(runs) {
     others.length ? make('section', {class: 'others'}, make('h2', {}, 'Other values'), make('div', {class: 'charts'}, ...others)) : null,
     left ? make('p', {class: 'note'}, `${numberText(left)} more series are left out.`) : null].filter(Boolean);
 }
-/// The look of one of several runs. Earlier ones are wider, so that they are seen where the lines are the same.
+/// The line style of one of several runs. Earlier runs have wider lines, so that they stay visible where
+/// lines coincide.
 function lookOf(run, runs) {
   const wide = Math.min(runs.length, 4) - 1, width = 2 + Math.max(wide - run.index, 0) * Math.min(2.4, 4.5 / wide);
   return {colour: run.index, dash: Math.floor(run.index / 8), shape: run.index, width, turn: run.index, turns: runs.length};
 }
-/// Whether the mark is one of a training that was resumed and has made a step since.
+/// True if the mark shows a resumption after which the run has made a step.
 const isResumption = (run, mark) => mark.kind === 'resumed' && mark.step < run.step;
 const wasResumed = run => run.marks.some(mark => isResumption(run, mark));
 const sinceResumed = runs => runs.some(wasResumed) ? make('p', {class: 'note'}, runs.length > 1 ? 'A resumed run counts these times since it was last resumed.' : 'Since the training was last resumed.') : null;
@@ -157,7 +159,7 @@ function tiles(run) {
   return make('dl', {class: 'tiles'}, ...all);
 }
 
-/// A table whose texts are at the left if they are `wordy`, as those of its first column are.
+/// A table. The first column is aligned left, and so are all others if `wordy`.
 function tableOf(label, head, rows, style = '', wordy = false) {
   return make('div', {class: 'wide', tabindex: 0, role: 'region', 'aria-label': label}, make('table', {class: style},
     make('thead', {}, make('tr', {}, ...head.map((text, i) => make('th', {scope: 'col', class: wordy || i === 0 ? 'w' : undefined}, text)))),
@@ -166,7 +168,7 @@ function tableOf(label, head, rows, style = '', wordy = false) {
 const section = (id, title, ...content) => make('section', {'aria-labelledby': id}, make('h2', {id}, title), ...content);
 const words = value => typeof value === 'string' ? value : value === null ? 'none' : typeof value === 'number' ? numberText(value, 8) : JSON.stringify(value);
 
-/// The runs with what they came to; a run can be taken out of the charts.
+/// The table of the runs and their results, in which a run can be hidden from the charts.
 function runTable(runs) {
   const best = [...new Set(runs.map(run => run.best_metric).filter(Boolean))], losses = ['loss', 'eval_loss'].filter(name => runs.some(run => run.last(name) !== undefined));
   const others = [...new Set(runs.flatMap(run => [...run.byName.keys()]))].filter(name => name.startsWith('eval_') && !isHidden(name) && !losses.includes(name)).slice(0, 4);
@@ -269,7 +271,7 @@ function markSection(run) {
   return section('history', 'Timeline', tableOf('Timeline', head, latest.map(row)),
     earlier.length ? make('details', {id: 'earlier'}, make('summary', {}, `${earlier.length} earlier`), tableOf('Earlier entries', head, earlier.map(row))) : null);
 }
-/// A table of values by name in `field` of the runs.
+/// A table of the runs' values by name, from the runs' member `field`.
 function valueTable(runs, title, field) {
   const names = [...new Set(runs.flatMap(run => Object.keys(run[field])))];
   return names.length ? tableOf(title, ['', ...(runs.length > 1 ? runs.map(run => run.name) : ['value'])], names.map(name => make('tr', {}, make('th', {scope: 'row'}, name), ...runs.map(run => make('td', {}, name in run[field] ? numberText(run[field][name], 5) : ''))))) : null;

@@ -4,8 +4,8 @@
 
 namespace etude::inline v0::detail {
 
-/// The colours of lines are those of Okabe and Ito (2008), with enough contrast on either ground. Dashes and
-/// markers tell lines apart without colours.
+/// The line colours are from Okabe and Ito (2008), adjusted to contrast with a light or dark background.
+/// Dashes and markers distinguish lines without colour.
 constexpr std::string_view run_light =
     "--c0:#0072b2;--c1:#d55e00;--c2:#00805d;--c3:#a8437a;--c4:#946500;--c5:#2b8cc4;--c6:#6b5bd2;--c7:#57606a;"
     "--good:#00805d;--bad:#c02626;--shade:#0072b2;";

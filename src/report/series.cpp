@@ -18,7 +18,7 @@ namespace etude::inline v0::detail {
 
 namespace {
 
-/// A number with so few digits that a page of many isn't large.
+/// Rounds a number to seven digits, to keep pages small.
 double in_seven_digits(double value) {
   return read_number<double>(fmt::format("{:.7g}", value)).value_or(value);
 }
@@ -36,7 +36,7 @@ void Series::Point::add(const Point& later) {
 }
 
 void Series::add(std::int64_t step, double value) {
-  // The sum of values near the largest double isn't finite.
+  // Larger values could make the sum overflow.
   constexpr double most = std::numeric_limits<double>::max() / (std::int64_t{1} << 53);
   const bool is_number = std::abs(value) <= most;
   const Point point{.step = step,
@@ -133,7 +133,8 @@ void check(const SeriesColumns& columns, const std::string& where) {
       if (value >= 0 && value <= most) return;
       throw ArgumentError(fmt::format("{}.{}[{}] is {}: must be from 0 to {}", where, name, i, value, most));
     };
-    constexpr std::int64_t most = std::int64_t{1} << 53;  // what a page's script can count
+    constexpr std::int64_t most = std::int64_t{1}
+                                  << 53;  // the largest integer that JavaScript counts exactly
     least("steps", columns.steps[i], most);
     constexpr std::int64_t most_values = std::int64_t{1} << 40;
     if (!columns.counts.empty()) least("counts", columns.counts[i], most_values);

@@ -28,13 +28,13 @@ TEST_CASE("a picture is a PNG file") {
 TEST_CASE("a picture of more bytes than a block holds has several") {
   const std::vector<std::uint8_t> pixels(300 * 250, 7);
   const auto file = png_bytes(pixels, 300, 250, 1, 300);
-  // 300 rows of 251 bytes are a block of 65,535 and one of 9,765; 57 bytes are chunks, 6 are zlib's and 10
-  // those of blocks.
+  // 300 rows of 251 bytes make a block of 65,535 and one of 9,765 bytes; PNG adds 57 bytes for chunks, zlib
+  // 6, and the blocks' headers 10.
   CHECK(file.size() == 75'300 + 57 + 6 + 10);
 }
 
 TEST_CASE("a large picture is made smaller, by the mean of squares") {
-  // Rows 0 to 4 of columns 0 to 2: squares of 2 x 2, and what is left at the ends.
+  // Rows 0 to 4 and columns 0 to 2 make squares of 2 x 2, and smaller rests at the ends.
   std::vector<std::uint8_t> pixels;
   for (int i = 0; i < 15; ++i) pixels.push_back(static_cast<std::uint8_t>(10 * i));
   const std::array<std::uint8_t, 6> expected{20, 35, 80, 95, 125, 140};

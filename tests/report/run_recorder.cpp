@@ -93,7 +93,7 @@ TEST_CASE("many series have fewer points each, and ever new names don't fill the
   }
   const auto report = recorder.report();
   CHECK(report.series.size() == 500);
-  CHECK(report.series_left_out == 500);  // it counts no further
+  CHECK(report.series_left_out == 500);  // it stops counting
   std::size_t points = 0;
   for (const auto& columns : report.series) points += columns.steps.size();
   CHECK(points <= 100'000);
@@ -118,7 +118,7 @@ TEST_CASE("samples are those of the latest steps, as many as fit") {
   REQUIRE(recorder.run.samples.size() == 4);
   CHECK(recorder.run.samples.back().content == "another");
   recorder.add(text(5, "c", std::string(990, 'x')), 2, 1000);
-  REQUIRE(recorder.run.samples.size() == 2);  // "another" and a name besides
+  REQUIRE(recorder.run.samples.size() == 2);  // "another" and one more
   CHECK(recorder.run.samples.front().content == "another");
 
   auto picture = text(6, "picture", std::string(300, 'A'));
@@ -134,7 +134,7 @@ TEST_CASE("samples are those of the latest steps, as many as fit") {
   REQUIRE(with_long_text.run.samples.size() == 1);
   const auto& cut = with_long_text.run.samples.front();
   CHECK(cut.is_cut);
-  CHECK(cut.content.size() == 19'999);  // "x" and whole characters of two bytes
+  CHECK(cut.content.size() == 19'999);  // "x" and complete two-byte characters
 }
 
 TEST_CASE("a training with many checkpoints keeps the first mark and the latest ones") {

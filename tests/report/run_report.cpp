@@ -139,7 +139,7 @@ TEST_CASE("a comparison has the runs of pages and folders, under different names
   CHECK(runs[1].arguments["learning_rate"] == 0.5);
   CHECK(runs[2].series.at(0).values == std::vector<double>{0.75, 0.5});
   CHECK(runs[0].handlers.empty());
-  // A comparison can be compared, too.
+  // A comparison's page can be compared again.
   write_comparison(folder / "all.html", {folder / "all.html", folder / "a"});
   runs = read_report(folder / "all.html");
   REQUIRE(runs.size() == 4);

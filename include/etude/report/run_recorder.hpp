@@ -17,33 +17,33 @@
 
 namespace etude::inline v0::detail {
 
-/// Collects what the page of a training shows, in bounded memory however long the training is.
+/// Collects the data for a training's page, in bounded memory however long the training runs.
 class RunRecorder {
  public:
-  /// The limits of all series: fewer points each if there are many.
+  /// The limits for all series together; with many series, each keeps fewer points.
   static constexpr std::size_t most_series = 500, most_points = 2000, most_points_of_all = 100'000,
                                most_marks = 500, most_text = 20'000;
 
-  RunReport run;  ///< without its series
+  RunReport run;  ///< The run without its series.
 
   /// Adds values to their series; entries NAME_0_0, NAME_0_1, ... for all classes make a confusion matrix.
   /// The log that ends a training (`train_runtime`, and no `loss`) is its summary. Logs that follow it at the
-  /// same step are no part of the training's curves.
+  /// same step aren't added to the training's curves.
   void log(std::int64_t step, std::span<const std::pair<std::string, double>> logs);
 
-  /// The oldest marks between the first and the latest ones are dropped if there are too many.
+  /// Adds a mark. If there are too many, the oldest after the first are dropped.
   void mark(ReportMarkKind kind, std::int64_t step, double time, std::string_view text);
 
-  /// Keeps the samples of the latest so many steps, and of those so many bytes.
+  /// Adds a sample, and keeps only those of the last `kept_steps` steps, up to `kept_bytes` bytes.
   void add(ReportSample sample, std::size_t kept_steps, std::size_t kept_bytes);
 
-  /// Takes what a log history doesn't have from the page of the same training, up to a step.
+  /// Copies the data that a log history lacks from an earlier page of the same training, up to a step.
   void take(const RunReport& earlier, std::int64_t last_step);
 
   /// The last value of a series; 0 if there is none.
   double last(const std::string& name) const;
 
-  /// The run with its series, in the order in which they began.
+  /// The run with its series, in the order in which they were first logged.
   RunReport report() const;
 
  private:

@@ -14,13 +14,13 @@
 #include "etude/reflect/struct.hpp"
 #include "etude/report/series.hpp"
 
-/// The page of a training, or of several: what it holds, how it is written and read again. ReportCallback
+/// The contents of the page of one or several trainings, and functions that write and read it. ReportCallback
 /// fills it while a training runs.
 namespace etude::inline v0 {
 
 ETUDE_ENUM(RunStatus, running, finished, stopped, failed);
 
-/// Something that happened once.
+/// An event that happened once, at a step.
 ETUDE_ENUM(ReportMarkKind, began, resumed, saved, stopped, failed, ended);
 struct ReportMark {
   ETUDE_STRUCT(ReportMark, (ReportMarkKind, kind, "what happened", ReportMarkKind::began),
@@ -34,7 +34,7 @@ struct ReportHandlers {
                (std::vector<std::string>, callbacks, "its callbacks in order"));
 };
 
-/// The time by phase and the memory of one process of a training.
+/// One process's time by phase, and its memory.
 struct ReportRank {
   ETUDE_STRUCT(ReportRank, (std::int64_t, rank, "rank of the process", 0),
                (std::vector<double>, phases, "seconds of each phase"),
@@ -69,7 +69,7 @@ struct ReportLearningRates {
 
 using NamedNumbers = std::map<std::string, double>;
 
-/// All that a page shows of one training.
+/// The data that a page shows about one training.
 struct RunReport {
   ETUDE_STRUCT(
       RunReport, (std::string, id, "of the training; it stays the same when that is resumed"),
@@ -104,22 +104,23 @@ struct RunReport {
 
 namespace detail {
 
-/// The largest page that is read, in bytes.
+/// The largest page that can be read, in bytes.
 constexpr std::size_t most_report_bytes = std::size_t{64} << 20;
 
-/// The page of one run or of several.
+/// The HTML page of one or several runs.
 std::string run_page(const std::vector<RunReport>& runs, std::string_view title);
 
 }  // namespace detail
 
-/// The runs on a page that ReportCallback or `write_comparison` has written; `page` may also be the folder of
-/// a training, in which it is `report.html`. Throws CheckpointError if it can't be read, and ArgumentError
-/// that names the file and the field if it isn't such a page.
+/// Reads the runs from a page that ReportCallback or `write_comparison` wrote. `page` may also be a
+/// training's folder, which has the page as `report.html`. Throws CheckpointError if the page can't be read,
+/// and ArgumentError, which names the file and the field, if it isn't such a page.
 std::vector<RunReport> read_report(const std::filesystem::path& page);
 
-/// Writes a page that compares the runs of several pages or folders (see `read_report`): their curves in one
-/// chart each, the arguments that differ, and the final metrics. The file is replaced atomically. Throws as
-/// `read_report` does, ArgumentError without a run, and CheckpointError if the page can't be written.
+/// Writes a page that compares the runs of several pages or folders (see `read_report`): each curve in one
+/// chart for all runs, the arguments that differ, and the final metrics. The file is replaced atomically.
+/// Throws as `read_report` does, ArgumentError if there is no run, and CheckpointError if the page can't be
+/// written.
 void write_comparison(const std::filesystem::path& page, const std::vector<std::filesystem::path>& runs,
                       FileSystem& files = default_file_system());
 

@@ -9,7 +9,7 @@
 
 namespace etude::inline v0 {
 
-/// A series as a page holds it: a column of each property of its points.
+/// A series as stored in a page: one column for each property of its points.
 struct SeriesColumns {
   ETUDE_STRUCT(SeriesColumns, (std::string, name, "name in the logs"),
                (std::vector<std::int64_t>, steps, "the last step of each point"),
@@ -25,29 +25,30 @@ struct SeriesColumns {
 
 namespace detail {
 
-/// Numbers over update steps in bounded memory. When there are too many points, each two neighbours become
-/// one, which keeps the mean and both extremes, so that a spike of one step in a million is still drawn.
+/// Stores numbers by update step in bounded memory. When there are too many points, neighbours are merged in
+/// pairs. A merged point keeps the mean and both extremes, so a spike in one of a million steps is still
+/// drawn.
 class Series {
  public:
   struct Point {
-    std::int64_t step = 0;               ///< the last of those that it stands for
-    std::int64_t count = 0, broken = 0;  ///< values that are finite, and that aren't
-    double sum = 0, low = 0, high = 0;   ///< of the finite ones
+    std::int64_t step = 0;               ///< the last of its steps
+    std::int64_t count = 0, broken = 0;  ///< the number of finite and of non-finite values
+    double sum = 0, low = 0, high = 0;   ///< of the finite values
     double mean() const { return sum / static_cast<double>(count); }
     void add(const Point& later);
   };
 
   void add(std::int64_t step, double value);
 
-  /// Merges points until there are at most so many (at least 2), now and later.
+  /// Limits the series to `most` points (at least 2) from now on, by merging points.
   void limit(std::size_t most_points);
 
   const std::vector<Point>& points() const { return points_; }
 
-  /// Values have seven significant digits.
+  /// The points, with values rounded to seven significant digits.
   SeriesColumns columns(const std::string& name) const;
 
-  /// The points up to a step. `columns` must be valid: see `check`.
+  /// Restores the points up to a step. `columns` must be valid: see `check`.
   static Series of(const SeriesColumns& columns, std::int64_t last_step);
 
  private:
@@ -58,7 +59,7 @@ class Series {
   std::size_t most_points_ = 2000;
 };
 
-/// Throws ArgumentError that begins with `where` unless all columns have the same length.
+/// Throws ArgumentError, whose text begins with `where`, unless all columns have the same length.
 void check(const SeriesColumns& columns, const std::string& where);
 
 }  // namespace detail
