@@ -21,7 +21,7 @@ namespace etude::inline v0::detail {
 
 namespace {
 
-/// Tries sizes, each in a dry run of its own whose memory is released at its end.
+/// Tries sizes, each in a separate dry run that releases its memory at the end.
 class BatchSizeTrials {
  public:
   BatchSizeTrials(const Dataset& dataset, DataLoaderOptions loader,

@@ -50,7 +50,7 @@ namespace detail {
 
 namespace {
 
-/// The searches that this process has begun.
+/// The number of searches that this process has begun.
 std::int64_t& searches_begun() {
   static std::int64_t count = 0;
   return count;
@@ -66,7 +66,7 @@ SearchResult Search::run() {
   }
   if (const char* given = std::getenv(trial_variable)) {
     run_given_trial(given);
-    return result();  // of an earlier search of the same program
+    return result();  // the trial belongs to a later search of this program, so this one is over
   }
   study_->enqueue_first(options_.enqueued_trials);
   show_progress();
@@ -81,7 +81,7 @@ SearchResult Search::run() {
   SignalGuard signals(in_processes);
   const InterruptionScope interruptible(in_processes);
   std::list<Child> children;
-  // A child that hangs ends by its limit even if a fault ends the search.
+  // The search waits for its children even after a fault; a time limit ends a child that hangs.
   std::exception_ptr fault;
   for (;;) {
     const bool is_ending = (in_processes && SignalGuard::came() != 0) || fault;
@@ -127,7 +127,7 @@ SearchResult Search::run() {
   return result();
 }
 
-/// In the process of one trial, which ends here.
+/// Runs in the process of one trial, which ends here.
 void Search::run_given_trial(const std::string& given) {
   const auto json = parse_json(given);
   if (ordinal_ < json.at("search").get<std::int64_t>()) return;
@@ -176,7 +176,7 @@ void Search::run_here(StudyTrial& trial) {
       message_of(LogLevel::warning,
                  fmt::format("trial {} failed: its objective isn't a number", trial.number()));
   } catch (const Interrupted&) {
-    throw;  // the trial is running, for another call to resume it
+    throw;  // the trial stays running, so that another call resumes it
   } catch (const SearchFault& fault) {
     give_up(trial, fault.what());
     throw;
@@ -193,7 +193,7 @@ void Search::run_here(StudyTrial& trial) {
   remove_others();
 }
 
-/// Somebody may have ended the trial in a dashboard.
+/// A user may have ended the trial in a dashboard.
 bool Search::was_told_by_another(const StudyTrial& trial) {
   study_->trials();
   if (!trial.frozen().is_finished()) return false;
@@ -201,7 +201,7 @@ bool Search::was_told_by_another(const StudyTrial& trial) {
   return true;
 }
 
-/// The page about all trials; a search goes on without it.
+/// Writes the page about all trials; the search continues if that fails.
 void Search::write_page(const std::vector<FrozenTrial>& trials) {
   try {
     write_report(std::filesystem::path(args_.output_dir) / "report.html", options_.study_name, trials,
@@ -216,7 +216,7 @@ void Search::fail(StudyTrial& trial, const std::string& why) {
   end_failed(trial, why);
 }
 
-/// Leaves a trial to the next call, which isn't one of its restarts.
+/// Leaves a trial to the next call, without counting that as a restart.
 void Search::give_up(StudyTrial& trial, const std::string& why) {
   trial.discard();
   try {
@@ -232,7 +232,7 @@ void Search::end_failed(StudyTrial& trial, const std::string& why) {
   study_->tell(trial, TrialState::fail);
 }
 
-/// Whether a trial that was begun elsewhere is worth another attempt.
+/// True if a trial that another process began should be attempted again.
 bool Search::may_go_on(StudyTrial& trial) {
   if (!trial.is_continued()) return true;
   const auto frozen = trial.frozen();
@@ -241,14 +241,14 @@ bool Search::may_go_on(StudyTrial& trial) {
     announce(trial.frozen());
     return false;
   }
-  // A fault of an earlier call isn't this one's.
+  // Clears the fault of an earlier call.
   if (!text_attr(frozen.system_attrs, fault_attr).empty()) trial.set_system_attr(fault_attr, nullptr);
   std::int64_t step = 0, count = 1;
   if (const auto folder = folder_of(frozen))
     if (const auto newest = get_last_checkpoint(*folder)) step = checkpoint_step(*newest).value_or(0);
   if (const auto before = frozen.system_attrs.find(restarts_attr); before != frozen.system_attrs.end()) {
     if (before->is_null())
-      count = 0;  // it was given up, which is no restart
+      count = 0;  // it was given up, which doesn't count as a restart
     else if (number_attr(*before, "step") == step)
       count = number_attr(*before, "count") + 1;
   }
@@ -289,7 +289,7 @@ void Search::limit(Child& child) const {
   }
 }
 
-/// After the end of a trial's process.
+/// Handles the end of a trial's process.
 void Search::end(const Child& child, const ChildProgram::Exit& exit) {
   auto trial = child.trial;
   study_->trials();
@@ -299,7 +299,7 @@ void Search::end(const Child& child, const ChildProgram::Exit& exit) {
   if (child.is_late_since)
     return fail(trial,
                 fmt::format("it takes longer than trial_timeout, {} seconds", *options_.trial_timeout));
-  // A trial that was asked to end has written a checkpoint, and is resumed.
+  // A trial that was asked to end has written a checkpoint, and will be resumed.
   if (exit.signal == SIGTERM || exit.signal == SIGINT || exit.code == interrupted_status) return;
   const auto fault = text_attr(trial.frozen().system_attrs, fault_attr);
   const auto place = fmt::format("its output is in {}/trial-{}.txt", args_.output_dir, trial.number());
@@ -313,11 +313,11 @@ void Search::end(const Child& child, const ChildProgram::Exit& exit) {
        fmt::format("{}; its output is in {}/trial-{}.txt", exit.text(), args_.output_dir, trial.number()));
 }
 
-/// Trials that another program hands out.
+/// Runs trials that another program assigns.
 void Search::run_driven() {
   std::fflush(stdout);
   const Descriptor out(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0));
-  // The program's own output must not mix with requests.
+  // Requests go to stdout, so the program's other output is sent to stderr.
   ::dup2(STDERR_FILENO, STDOUT_FILENO);
   const WithoutSigpipe without;
   RemoteStudy study(exchange_lines(STDIN_FILENO, out.get()));
@@ -360,12 +360,12 @@ void Search::run_driven() {
     }
   }
   std::fflush(stdout);
-  ::dup2(out.get(), STDOUT_FILENO);  // for another search of this program
+  ::dup2(out.get(), STDOUT_FILENO);  // restores stdout, for another search in this program
 }
 
-/// Says how a trial ended, unless the program is to be quiet.
+/// Prints how a trial ended, unless the log level is above warning.
 void Search::announce(const FrozenTrial& trial) {
-  // Seldom, since a page of thousands of trials takes a while.
+  // At most once a second, since writing a page of thousands of trials takes a while.
   if (const auto now = std::chrono::steady_clock::now(); now - page_time_ > std::chrono::seconds(1)) {
     write_page(study_->trials());
     page_time_ = now;
@@ -388,7 +388,7 @@ void Search::announce(const FrozenTrial& trial) {
   etude::print("{}\n", line);
 }
 
-/// "trial 3/20": the bar around those of the trials.
+/// Draws the outer progress bar, such as "trial 3/20", above those of the trials.
 void Search::show_progress() {
   if (args_.disable_tqdm.value_or(false) || !is_drawable(stderr)) return;
   const auto trials = study_->trials();
@@ -418,14 +418,14 @@ void Search::remove_others() {
   }
 }
 
-/// The folder in `output_dir` that a trial has named.
+/// The folder in `output_dir` that a trial's record names.
 std::optional<std::filesystem::path> Search::folder_of(const FrozenTrial& trial) const {
   const auto name = text_attr(trial, run_dir_attr);
   if (!is_entry_name(name)) return {};
   return std::filesystem::path(args_.output_dir) / name;
 }
 
-/// The page of a trial whose trainer has a `ReportCallback`, as an address in `output_dir`.
+/// The relative address in `output_dir` of a trial's page, if its trainer has a `ReportCallback`.
 std::string Search::page_of(const FrozenTrial& trial) const {
   const auto folder = folder_of(trial);
   if (std::error_code none; !folder || !std::filesystem::exists(*folder / "report.html", none)) return {};
@@ -455,7 +455,7 @@ SearchResult Search::result() {
   return result;
 }
 
-/// Fields that a search couldn't tell apart.
+/// Rejects fields that a search couldn't tell apart.
 void Search::check_names(const std::vector<SearchField>& fields) {
   std::set<std::string_view> names;
   for (const auto& field : fields)
@@ -464,7 +464,7 @@ void Search::check_names(const std::vector<SearchField>& fields) {
                                       field.field.name, field.group));
 }
 
-/// Options that mean nothing where another program chooses.
+/// Rejects options that have no effect if another program chooses the trials.
 void Search::check_driven() const {
   const HyperparameterSearchOptions defaults;
   std::vector<std::string_view> set;

@@ -89,7 +89,7 @@ LearningRateCurve find_learning_rate(TrainingDryRun& dry_run, const DataLoader& 
 
 namespace {
 
-/// The longest chain of decreasing losses, which fastai's `valley` looks for, and the suggested index in it.
+/// Finds the longest chain of decreasing losses and a suggested index in it, as fastai's `valley` does.
 std::optional<std::size_t> valley(const std::vector<double>& losses) {
   std::vector<std::size_t> lengths(losses.size(), 1);
   std::size_t last = 0;
@@ -99,13 +99,14 @@ std::optional<std::size_t> valley(const std::vector<double>& losses) {
     if (lengths[last] < lengths[i]) last = i;
   }
   if (losses.empty() || lengths[last] < 2) return {};
-  // Where nothing is left out it begins one before the chain, perhaps before the first element.
+  // As in fastai, counts from the element before the chain if no rise is skipped; that may be before the
+  // first element.
   const auto length = static_cast<double>(lengths[last]);
   const auto place = static_cast<double>(last) - length + std::floor(length / 3) + std::floor(length / 6);
   return static_cast<std::size_t>(std::max(place, 0.0));
 }
 
-/// Where the loss falls fastest over the logarithm of the rate.
+/// The index where the loss falls fastest over the logarithm of the rate.
 std::optional<std::size_t> steepest(const std::vector<double>& rates, const std::vector<double>& losses) {
   std::optional<std::size_t> place;
   double least = 0;
@@ -151,7 +152,7 @@ namespace detail {
 
 namespace {
 
-/// The visible part of the curve: losses far above the first would leave no room for the rest.
+/// The visible part of the curve: losses far above the first would flatten the rest.
 struct Frame {
   explicit Frame(const LearningRateCurve& curve) {
     if (curve.smoothed.empty()) return;

@@ -28,7 +28,7 @@ void check(const MemoryEstimateOptions& options, const Context& context) {
 
 namespace {
 
-/// The first micro-batches of an epoch, at most two: more need no other memory than themselves.
+/// The first micro-batches of an epoch, at most two: further ones add nothing but their own size.
 std::vector<Batch> first_batches(const TrainingDryRun& dry_run, const DataLoader& loader,
                                  std::int64_t count) {
   std::vector<Batch> group;
@@ -61,8 +61,8 @@ std::int64_t bytes_of_batches(const std::vector<Batch>& group, std::int64_t coun
   return bytes / static_cast<std::int64_t>(group.size()) * count;
 }
 
-/// The memory besides weights and moments: that of forward and backward passes if gradients exist already,
-/// and that of a step, with gradients that exist in it only.
+/// The memory apart from weights and moments: of forward and backward passes when gradients already exist,
+/// and of a whole step including gradients that exist only during it.
 struct MeasuredStep {
   std::int64_t activations = 0;
   std::int64_t step = 0;
@@ -75,7 +75,7 @@ MeasuredStep measure_step(TrainingDryRun& dry_run, const std::vector<Batch>& gro
   const std::vector<Batch> one{group.front()};
   AllocationCounter counter(device);
   dry_run.set_learning_rate(0);
-  // The first steps make state that is made late. Those of fp16 may be skipped, until the scale fits.
+  // The optimizer creates its state in its first step, and fp16 may skip steps until the loss scale fits.
   constexpr int most_skipped = 30;
   for (int i = 0; i < most_skipped && (i == 0 || optimizer.state().empty()); ++i) dry_run.step(one);
 
@@ -134,7 +134,7 @@ MemoryEstimate estimate_memory(const Context& context, TrainingDryRun& dry_run, 
     memory.copies += weights + (args.save_only_model ? 0 : state);
   if (args.auto_find_batch_size) memory.copies += weights;
   const auto kept = measured.keeps_gradients ? measured.gradients : 0;
-  memory.start = weights + trained;  // a copy, while they are laid flat; moments are made in the first step
+  memory.start = weights + trained;  // flattening copies the weights; moments come later
   memory.peak = weights + memory.moments + memory.batches + (device.is_cpu() ? memory.copies : 0);
 
   MemoryEstimate result{.one_process = memory, .world_size = options.world_size};

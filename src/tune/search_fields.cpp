@@ -71,7 +71,7 @@ Distribution searched_values(const SearchField& field) {
 
 namespace {
 
-/// Whether an earlier field has the value that the condition of this one names.
+/// True if an earlier field has the value that this field's condition names.
 bool condition_holds(const std::vector<SearchField>& fields, const SearchField& field) {
   const auto& searched = field.doc.searched;
   const auto& other = find_field(fields, searched.condition);
@@ -80,7 +80,7 @@ bool condition_holds(const std::vector<SearchField>& fields, const SearchField& 
                                     field.field.name, searched.condition, searched.condition_value,
                                     searched.condition));
   const auto value = other.field.type->write(other.field.value);
-  // Read as the field reads it, so that 1 is the value of "1.0".
+  // The field's type parses both texts, so that "1" equals "1.0".
   other.set(std::string(searched.condition_value));
   const auto wanted = other.field.type->write(other.field.value);
   other.set(value);
@@ -122,7 +122,7 @@ void check_range(const SearchField& field, const Distribution& distribution) {
     check(static_cast<double>(whole->low));
     check(static_cast<double>(whole->high));
   } else {
-    // Setting each shows at once whether the field allows it.
+    // Setting the field throws if it doesn't allow the choice.
     const auto before = field.field.type->write(field.field.value);
     for (const auto& choice : std::get<Choices>(distribution).choices) field.set(choice);
     field.set(before);

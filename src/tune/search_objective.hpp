@@ -18,12 +18,12 @@
 
 namespace etude::inline v0::detail {
 
-/// A mistake in the search itself, which every trial would repeat.
+/// An error in the search itself, which every trial would hit.
 struct SearchFault : ArgumentError {
   explicit SearchFault(const std::string& text) : ArgumentError(text) {}
 };
 
-/// Names the trial for the process that runs it, as JSON.
+/// The environment variable that tells a trial's process, as JSON, which trial to run.
 inline constexpr const char* trial_variable = "ETUDE_TRIAL";
 /// The exit status of such a process after a SearchFault.
 inline constexpr int fault_status = 65;
@@ -31,15 +31,15 @@ inline constexpr int fault_status = 65;
 /// The exit status of such a process after a signal that it has handled.
 inline constexpr int interrupted_status = 66;
 
-/// The exit status of such a process that had no room to write.
+/// The exit status of such a process when the disk is full.
 inline constexpr int disk_full_status = 67;
 
-/// The names of what a search adds to its trials.
+/// The names of the attributes that a search adds to its trials.
 inline constexpr const char *run_dir_attr = "run_dir", *checkpoint_attr = "checkpoint",
                             *steps_attr = "global_step", *metrics_attr = "metrics", *error_attr = "error",
                             *restarts_attr = "etude:restarts", *fault_attr = "etude:fault";
 
-/// A journal isn't believed: attributes of another type don't count.
+/// Journals aren't trusted: attributes of the wrong type are ignored.
 inline std::string text_attr(const nlohmann::ordered_json& attrs, const char* name) {
   const auto found = attrs.find(name);
   return found != attrs.end() && found->is_string() ? found->get<std::string>() : "";
@@ -55,12 +55,12 @@ inline std::int64_t number_attr(const nlohmann::ordered_json& attrs, const char*
              : 0;
 }
 
-/// Whether it names something in a folder, and nothing outside.
+/// True if the name is that of a direct entry of a folder.
 inline bool is_entry_name(std::string_view name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == name.npos;
 }
 
-/// The metrics that Hugging Face's default objective adds up.
+/// The metrics that Hugging Face's default objective sums.
 inline Metrics summed_metrics(const Metrics& metrics) {
   Metrics summed;
   for (const auto& [name, value] : metrics) {
@@ -70,7 +70,7 @@ inline Metrics summed_metrics(const Metrics& metrics) {
   return summed;
 }
 
-/// The objective and the directions of a search.
+/// A search's objective and directions.
 class Objective {
  public:
   Objective(const HyperparameterSearchOptions& options, const TrainingArguments& args)
@@ -89,8 +89,8 @@ class Objective {
 
   const std::vector<StudyDirection>& directions() const { return directions_; }
 
-  /// Throws SearchFault for another number of values than directions, and for a sum of metrics whose
-  /// direction nobody has said.
+  /// Throws SearchFault if the number of values isn't the number of directions, and for a sum of metrics if
+  /// no direction was given.
   std::vector<double> of(const Metrics& metrics) const {
     auto values = compute(metrics);
     if (values.size() != directions_.size())

@@ -16,7 +16,7 @@
 
 namespace etude::inline v0::detail {
 
-/// Notes the hyperparameters that a space asks for, and checks them before anything is trained.
+/// Records the hyperparameters that a space asks for, and checks them before any training.
 class SpaceTrial final : public Trial {
  public:
   SpaceTrial(Trial& trial, const std::vector<SearchField>& fields) : trial_(trial), fields_(fields) {}
@@ -30,7 +30,7 @@ class SpaceTrial final : public Trial {
     chosen_[name] = value;
     return value;
   }
-  /// The values that are fields of a struct.
+  /// The values whose names are fields of a struct.
   const nlohmann::ordered_json& chosen() const { return chosen_; }
   void report(double value, std::int64_t step) override { trial_.report(value, step); }
   bool should_prune() override { return trial_.should_prune(); }
@@ -57,7 +57,7 @@ inline void suggest_default(Trial& trial) {
   trial.suggest_categorical<std::int64_t>("per_device_train_batch_size", {4, 8, 16, 32, 64});
 }
 
-/// All values of a distribution. Throws ArgumentError if there are too many.
+/// Lists all values of a distribution. Throws ArgumentError if there are too many.
 inline std::vector<nlohmann::ordered_json> grid_values(const std::string& name,
                                                        const Distribution& distribution) {
   if (const auto* choices = std::get_if<Choices>(&distribution)) return choices->choices;

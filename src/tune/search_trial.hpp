@@ -33,13 +33,14 @@
 
 namespace etude::inline v0::detail {
 
-/// A search: where its trials come from, and what is done with each.
+/// Runs a search: gets trials from the study or another program, and trains and records each.
 class Search {
  public:
   Search(const HyperparameterSearchOptions& options, const TrainingArguments& args,
          const std::vector<SearchField>& fields, const RunTrial& run)
       : options_(options), args_(normalized(args)), objective_(options, args), run_(run) {
-    // As the trainer does, so that a program that changes its folder finds its trials.
+    // Absolute, as in the trainer, so that a program that changes its working directory still finds its
+    // trials.
     args_.output_dir = std::filesystem::absolute(args_.output_dir).lexically_normal().string();
     check_fields(options);
     if (find_launch().world_size > 1)
@@ -75,7 +76,7 @@ class Search {
 
   SearchResult run();
 
-  /// Whether another trial has this folder.
+  /// True if another trial has this folder.
   bool is_taken(const std::string& run_dir, std::int64_t number) {
     return study_ && std::ranges::any_of(study_->trials(), [&](const auto& other) {
              return other.number != number && text_attr(other, run_dir_attr) == run_dir;
@@ -93,7 +94,7 @@ class Search {
     StudyTrial trial;
     ChildProgram program;
     std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
-    // When it was asked to end, since it was beyond trial_timeout.
+    // The time when the child was asked to end because it exceeded trial_timeout.
     std::optional<std::chrono::steady_clock::time_point> is_late_since = {};
   };
 
@@ -128,10 +129,10 @@ class Search {
   std::chrono::steady_clock::time_point page_time_ = {};
   std::optional<Study> study_;
   std::vector<FrozenTrial> driven_;
-  std::unique_ptr<ProgressBar> bar_;  // on a terminal; elsewhere the line of each trial says enough
+  std::unique_ptr<ProgressBar> bar_;  // on a terminal; elsewhere a line for each trial is enough
 };
 
-/// A trial of a study of ours, or of another program's.
+/// A trial of this library's study, or of another program's.
 class SearchTrialOf final : public SearchTrial {
  public:
   SearchTrialOf(Search& search, Trial& trial, StudyTrial* ours)
@@ -148,7 +149,7 @@ class SearchTrialOf final : public SearchTrial {
     else
       suggest_default(space);
     config_ = space.chosen();
-    name_ = text_attr(trial_.frozen(), run_dir_attr);  // of a trial that is resumed
+    name_ = text_attr(trial_.frozen(), run_dir_attr);  // set if the trial is resumed
     if (!is_entry_name(name_)) {
       const auto& hp_name = search_.options().hp_name;
       name_ = hp_name ? hp_name.function()(trial_) : fmt::format("run-{}", trial_.number());
@@ -161,7 +162,7 @@ class SearchTrialOf final : public SearchTrial {
     }
     args.output_dir = std::filesystem::path(search_.args().output_dir) / name_;
     run_dir_ = args.output_dir;
-    // So that a trial is the same in a process of its own, and after others.
+    // Seeded, so that a trial gives the same result in a separate process and after other trials.
     set_seed(static_cast<std::uint64_t>(args.seed));
   } catch (const ArgumentError& error) {
     throw SearchFault(error.what());
@@ -221,13 +222,13 @@ class SearchTrialOf final : public SearchTrial {
   const std::vector<double>& values() const { return final_; }
 
  private:
-  /// The step of the model that the training leaves.
+  /// The step of the model that the training ends with.
   std::int64_t step_of(const TrainerState& state) const {
     return loads_best_ && state.best_global_step ? *state.best_global_step : state.global_step;
   }
 
-  /// Whether the study says that the trial was trained there; or the checkpoint has its hyperparameters, as
-  /// after a journal has lost its end.
+  /// True if the study records that the trial was trained there, or, after a journal lost its end, if the
+  /// checkpoint has the trial's hyperparameters.
   bool is_of_this_trial(const std::filesystem::path& checkpoint, const nlohmann::json& params) const {
     if (ours_ == nullptr) return false;
     if (!text_attr(trial_.frozen(), run_dir_attr).empty()) return true;
@@ -255,7 +256,7 @@ class SearchTrialOf final : public SearchTrial {
   bool prunes(const TrainerState& state) {
     const auto& values = values_.at(state.global_step);
     if (values.size() > 1) return false;
-    // Epochs can be compared between trials with batches of different sizes.
+    // Epochs are comparable between trials whose batch sizes differ.
     trial_.report(values[0], by_epoch_ ? std::llround(state.epoch) : state.global_step);
     is_pruned_ = is_pruned_ || trial_.should_prune();
     if (is_pruned_) trial_.set_user_attr(steps_attr, state.global_step);

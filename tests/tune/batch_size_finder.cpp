@@ -21,7 +21,7 @@ using etude::find_batch_size;
 
 constexpr auto no_limit = std::numeric_limits<std::int64_t>::max();
 
-/// Fits into memory with batches of at most `limit`.
+/// A model that fits into memory only with batches of at most `limit`.
 struct LimitedImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) {
     ++forwards;

@@ -43,8 +43,8 @@ struct LineArguments {
                (bool, frozen, "not searched", false));
 };
 
-/// The evaluation's loss after two epochs of gradient descent over the four points, one by one, worked out
-/// without the library. The order is the trainer's, so that only its arithmetic is checked.
+/// The evaluation's loss after two epochs of gradient descent over the four points, one by one, computed
+/// without the library. It takes the points in the trainer's order, so only the arithmetic is checked.
 double trained_alone(const toy::Folder& folder, double learning_rate) {
   auto args = search_arguments(folder);
   args.learning_rate = learning_rate;
@@ -135,7 +135,7 @@ TEST_CASE("without a space, it is Hugging Face's") {
   CHECK(result.trials[0].params.size() == 4);
 }
 
-/// Fails in chosen trials.
+/// Throws in the chosen trial.
 struct Fails {
   std::int64_t trial;
   void on(const etude::StepEnd& e) const {
@@ -155,7 +155,7 @@ TEST_CASE("a trial that throws, or whose objective isn't a number, is failed, an
        .hp_space = rates,
        .compute_objective =
            [&](const etude::Metrics& metrics) {
-             // The third and fourth evaluations are those of trial 2, since trial 1 has none.
+             // The third and fourth evaluations belong to trial 2, since trial 1 has none.
              ++evaluations;
              return evaluations == 3 || evaluations == 4 ? std::nan("") : metrics.at("eval_loss");
            }},
@@ -169,7 +169,7 @@ TEST_CASE("a trial that throws, or whose objective isn't a number, is failed, an
   CHECK(result.best_run().run_id != "1");
 }
 
-/// Keeps the state of each training's begin.
+/// Keeps the state at the beginning of each training.
 struct KeepsState {
   std::vector<etude::TrainerState>* states;
   void on(const etude::TrainBegin& e) const { states->push_back(e.state); }
@@ -294,7 +294,7 @@ TEST_CASE("the objective is that of the best model if it is loaded at the end, e
     args.save_strategy = etude::SaveStrategy::epoch;
     args.load_best_model_at_end = loads_best;
     args.metric_for_best_model = "error";
-    args.greater_is_better = true;  // so that the first epoch is the best one
+    args.greater_is_better = true;  // so that the first epoch is the best
     return etude::hyperparameter_search(
         [&](const TrainingArguments& given) {
           auto options = line(given);
@@ -363,7 +363,7 @@ TEST_CASE("the function may ask the trial for more than the structs have") {
   search(2);
   const auto result = search(3);
   for (const auto& trial : result.trials) CHECK(trial.params.size() == 2);
-  // A file for `--config` has fields alone.
+  // A file for `--config` has only fields.
   CHECK(etude::parse_json(toy::read_text(folder / "run-2/hyperparameters.json")).size() == 1);
 }
 

@@ -68,7 +68,7 @@ TEST_CASE("it ends once the smoothed loss is four times its best, or isn't finit
   }
   CHECK(curve.learning_rates.back() > 1);  // from 1 on, 1 - 2 lr is below -1
 
-  // A loss of (1e10)^2 that grows as much in two further steps overflows a float.
+  // The loss grows by more than (1e10)^2 a step, so the third one overflows a float.
   const auto overflow =
       find_learning_rate(trainer, {.start_lr = 1e10, .end_lr = 1e12, .num_it = 10, .stop_factor = 0});
   CHECK(overflow.diverged);
@@ -76,7 +76,7 @@ TEST_CASE("it ends once the smoothed loss is four times its best, or isn't finit
   for (const double loss : overflow.losses) CHECK(std::isfinite(loss));
 }
 
-/// A loss that falls around 10^-shift, rises from about 1 on, and has ripples.
+/// A loss with ripples that falls around the rate 10^-shift and rises from about 1 on.
 LearningRateCurve curve_of(double shift, double ripples) {
   LearningRateCurve curve;
   for (int i = 0; i < 100; ++i) {
@@ -89,7 +89,7 @@ LearningRateCurve curve_of(double shift, double ripples) {
   return curve;
 }
 
-// Computed in Python as fastai/callback/schedule.py has these three, over lrs[10:-5] as lr_find does.
+// Computed in Python with the three functions of fastai/callback/schedule.py, over lrs[10:-5] as in lr_find.
 TEST_CASE("the suggestions are those of fastai") {
   struct Row {
     double shift, ripples, valley, steep, minimum;
@@ -114,7 +114,7 @@ TEST_CASE("the suggestions are those of fastai") {
   }
 }
 
-/// A model with everything that must be restored: random numbers, buffers, and different modes.
+/// A model that has everything a dry run must restore: random numbers, buffers, and different modes.
 struct NetImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) {
     if (forwards == fails_at) throw std::runtime_error("the model has failed");
@@ -142,7 +142,7 @@ etude::TrainerOptions with_everything(const Net& net) {
   return options;
 }
 
-/// Everything that a dry run could change, as text.
+/// All state that a dry run could change, as text.
 std::string everything(const Net& net) {
   std::ostringstream out;
   out.precision(17);
@@ -156,7 +156,7 @@ std::string everything(const Net& net) {
   return out.str();
 }
 
-/// The history of a training, without times.
+/// A training's history, without times.
 std::string history(const etude::TrainerState& state) {
   std::string text;
   for (auto line : state.log_history) {
@@ -223,7 +223,7 @@ TEST_CASE("a user's own optimizer gets its state and rate back") {
     const auto own = std::make_shared<torch::optim::Adam>(net->parameters(), torch::optim::AdamOptions(0.03));
     options.optimizer = own;
     for (const auto& parameter : net->parameters()) parameter.mutable_grad() = torch::ones_like(parameter);
-    own->step();  // before the trainer gets it
+    own->step();  // before it is passed to the trainer
     etude::Trainer<> trainer(options);
     for (int i = 0; i < 2; ++i) {
       if (text == &with) find_learning_rate(trainer, {.num_it = 20});
@@ -235,7 +235,7 @@ TEST_CASE("a user's own optimizer gets its state and rate back") {
   CHECK(with == without);
 }
 
-/// Continues through the examples from one epoch to the next.
+/// Continues through the examples across epochs.
 struct GoesOn : etude::StatefulSampler {
   void reset(std::optional<std::size_t>) override { left = 4; }
   std::optional<std::vector<std::size_t>> next(std::size_t count) override {
@@ -276,7 +276,7 @@ TEST_CASE("a sampler's position is restored, and nothing is logged later") {
   find_learning_rate(trainer, {.start_lr = 0.01, .end_lr = 0.2, .num_it = 10});
   CHECK(sampler->place == 5);
   trainer.train();
-  // The mean over the first two steps, without earlier values.
+  // The mean covers only the first two steps.
   const auto& line = trainer.state().log_history.front();
   CHECK(line.at("mine").get<double>() == doctest::Approx(line.at("loss").get<double>()));
 }

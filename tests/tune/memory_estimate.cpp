@@ -106,7 +106,7 @@ etude::TrainerOptions options(const Task& task, const etude::TrainingArguments& 
           .train_dataset = task.dataset};
 }
 
-/// Measures the peaks of a training's steps, and before them, with the counter that it is given.
+/// Measures the peak before the first step and the peaks of the steps, with the given counter.
 struct Peaks {
   std::shared_ptr<etude::AllocationCounter> counter;
   std::int64_t start = 0, step = 0;
@@ -118,7 +118,7 @@ struct Peaks {
   void on(const etude::StepEnd&) { step = counter->peak(); }
 };
 
-/// The peaks of a training whose model and optimizer are made under the counter.
+/// Runs a training whose model and optimizer are created under the counter, and returns the peaks.
 template <class... Policies>
 Peaks measure(const Task& task, const etude::TrainingArguments& args) {
   const toy::Silence silence;
@@ -136,7 +136,7 @@ void check_close(const Task& task, const etude::TrainingArguments& args) {
   etude::Trainer<> trainer(options(task, args));
   const auto estimated = estimate_memory(trainer).one_process;
   const auto measured = measure<>(task, args);
-  // The losses of a step, and the generators of a checkpoint, are all that is missing.
+  // The estimate leaves out only a step's losses and a checkpoint's generator states.
   CHECK(measured.step - estimated.peak >= 0);
   CHECK(measured.step - estimated.peak <= 8192);
   CHECK(over(estimated.peak, measured.step) == doctest::Approx(1).epsilon(0.001));
@@ -223,7 +223,7 @@ TEST_CASE("the parts are those of the model and the optimizer") {
     CHECK(memory.batches == 32 * (64 * 4 + 8));
     CHECK(memory.copies == 0);
     CHECK(memory.peak > memory.parameters + memory.moments);
-    if (optim != lbfgs && optim != adafactor)  // whose updates take more than backward passes
+    if (optim != lbfgs && optim != adafactor)  // their updates take more than backward passes
       CHECK(memory.peak <= memory.parameters + memory.gradients + memory.moments + memory.activations +
                                memory.batches + 1024);
   }
@@ -241,7 +241,7 @@ TEST_CASE("an optimizer of the user's own is asked, and is as before") {
   CHECK(adam->state().empty());
 }
 
-/// Has everything that must be restored: random numbers, buffers, and different modes.
+/// A model that has everything a dry run must restore: random numbers, buffers, and different modes.
 struct NormedImpl : torch::nn::Module {
   torch::Tensor forward(torch::Tensor x) { return last(dropout(norm(first(x)))); }
   torch::nn::Linear first{register_module("first", torch::nn::Linear(4, 8))};
@@ -251,7 +251,7 @@ struct NormedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Normed);
 
-/// Counts on from rewind to rewind, so that every epoch has other examples.
+/// Keeps counting after a rewind, so that every epoch has different examples.
 struct Stream {
   std::int64_t at = 0, left = 0;
   void reset() { left = 20; }
@@ -267,7 +267,7 @@ struct Stream {
   }
 };
 
-/// The bytes of the weights, buffers and next random numbers, and the losses, of a training.
+/// A training's weights, buffers and next random numbers as bytes, and its losses.
 std::string trained(etude::Dataset data, etude::OptimizerNames optim, bool estimated, bool again) {
   const toy::Silence silence;
   auto args = arguments();

@@ -18,7 +18,7 @@
 #include "etude/study/study.hpp"
 #include "etude/tune/hyperparameter_search.hpp"
 
-/// Searches that are left in the midst of a trial, and journals of others.
+/// Searches that stop in the middle of a trial, and journals of other searches.
 namespace tune_resumed_search_test {
 
 using etude::TrainingArguments;
@@ -27,7 +27,7 @@ using toy::line;
 using toy::rates;
 using toy::search_arguments;
 
-/// Gets a signal, once; the program's own handler returns, so the training throws Interrupted.
+/// Raises a signal once; the program's handler returns, so the training throws Interrupted.
 struct Interrupts {
   explicit Interrupts(int* left) : times(left) {
     std::signal(SIGTERM, [](int) {});
@@ -97,7 +97,7 @@ TEST_CASE("a trial whose beginning the journal has lost is resumed from its chec
   const auto text = toy::read_text(folder / "study.log");
   const auto end = text.rfind('\n', text.rfind("\"op_code\":4")) + 1;
   toy::write_text(folder / "study.log", text.substr(0, end));
-  // With other hyperparameters, it isn't the checkpoint of this trial.
+  // With different hyperparameters, the checkpoint doesn't belong to this trial.
   CHECK(toy::contains(toy::fault_of<etude::ArgumentError>([&] { search(7); }),
                       "has checkpoints of an earlier search"));
   begun.clear();
@@ -108,7 +108,7 @@ TEST_CASE("a trial whose beginning the journal has lost is resumed from its chec
   for (const auto& trial : result.trials) CHECK(trial.state == TrialState::complete);
 }
 
-/// The limit of this process on the size of files.
+/// Limits the size of the files that this process can write.
 class FileSizeLimit {
  public:
   FileSizeLimit() : handler_(std::signal(SIGXFSZ, SIG_IGN)) { ::getrlimit(RLIMIT_FSIZE, &before_); }
@@ -150,7 +150,7 @@ TEST_CASE("a full disk ends the search and fails no trial, and the same trial go
         },
         {.n_trials = 3, .max_restarts = 1, .hp_space = rates}, args);
   };
-  // The journal is full, too, so that nothing can be said there.
+  // The journal is full too, so the fault can't be recorded there.
   const auto fault = toy::fault_of<etude::DiskFullError>(search);
   limit.lift();
   CHECK(toy::contains(
@@ -214,7 +214,7 @@ TEST_CASE("a trial that ends at the same step again and again is failed") {
   CHECK(toy::fault_of<etude::Error>([&] { result.best_run(); }) == "none of 1 trials is complete");
 }
 
-/// Gets a signal after each step, a few times.
+/// Raises a signal after each of the first steps.
 struct InterruptsSteps {
   explicit InterruptsSteps(int* left) : times(left) {
     std::signal(SIGTERM, [](int) {});
@@ -241,7 +241,7 @@ TEST_CASE("a trial that gets on between its restarts may be restarted as often a
   CHECK(search().trials.at(0).state == TrialState::complete);
 }
 
-/// Trials that keep the best of two evaluations, of which the first is the better one.
+/// Runs trials that keep the best of two evaluations, where the first is better.
 etude::Trainer<Interrupts> worsening(const TrainingArguments& given, int* times) {
   auto options = line(given);
   options.compute_metrics = [](const etude::EvalPrediction& prediction) {
@@ -392,7 +392,7 @@ TEST_CASE("checkpoints of another search are never resumed") {
   search();
   std::filesystem::remove(folder / "study.log");
   CHECK(toy::contains(toy::fault_of<etude::ArgumentError>(search), "it has the trials of another study"));
-  // Another folder isn't that of a study either.
+  // A different folder doesn't belong to the study either.
   const toy::Folder third;
   const auto journal = third / "study.log";
   const auto search_in = [&](const std::string& where) {

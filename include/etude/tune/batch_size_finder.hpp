@@ -16,7 +16,8 @@ namespace etude::inline v0 {
 /// How to search for the largest batch; the names are Lightning's.
 ///
 /// - `power`: doubles the size until one doesn't fit.
-/// - `binsearch`: does the same, then searches between the last that fitted and the first that didn't.
+/// - `binsearch`: does the same, then searches between the largest size that fitted and the smallest that
+///   didn't.
 ETUDE_ENUM(BatchSizeSearchMode, power, binsearch);
 
 /// The defaults are those of Lightning's BatchSizeFinder.
@@ -34,8 +35,8 @@ struct BatchSizeSearch {
     bool fits;
   };
   std::int64_t batch_size = 0;     ///< The largest that fitted.
-  std::vector<Trial> trials = {};  ///< in order
-  /// Why the search ended: the dataset has no more examples, or the trials were used up.
+  std::vector<Trial> trials = {};  ///< In the order in which they ran.
+  /// Explains why the search ended: the dataset has no more examples, or the trials were used up.
   bool limited_by_dataset = false, limited_by_trials = false;
 };
 
@@ -45,17 +46,17 @@ BatchSizeSearch find_batch_size(const Context& context, DataLoaderOptions loader
                                 const BatchSizeFinderOptions& options);
 }  // namespace detail
 
-/// Finds the largest batch whose training step fits into memory, by trying: Lightning's BatchSizeFinder. Each
-/// trial runs forward, backward and an optimizer step for `steps_per_trial` full batches of `train_dataset`,
-/// with the trainer's collator, sampler, loss and optimizer; `is_out_of_memory` decides whether memory ran
-/// out. Everything is restored afterwards, and no event is raised. The result is meant for the arguments of
-/// the trainer that will train:
+/// Finds the largest batch whose training step fits into memory, by trial and error, as Lightning's
+/// BatchSizeFinder does. Each trial runs forward, backward and an optimizer step for `steps_per_trial` full
+/// batches of `train_dataset`, with the trainer's collator, sampler, loss and optimizer; `is_out_of_memory`
+/// decides whether memory ran out. Everything is restored afterwards, and no event is raised. The result is
+/// meant for the arguments of the trainer that will train:
 ///
 ///     args.per_device_train_batch_size = find_batch_size(trainer).batch_size;
 ///
 /// If the first size doesn't fit, it is halved and tried again; Lightning uses the half without trying it.
-/// Sizes go up to the dataset's. Throws Error if a batch of one doesn't fit, ArgumentError for invalid
-/// options, and whatever the model and the data throw, after restoring everything.
+/// Sizes are limited by the dataset's size. Throws Error if a batch of one doesn't fit, ArgumentError for
+/// invalid options, and whatever the model and the data throw, after restoring everything.
 template <class Trainer>
 BatchSizeSearch find_batch_size(Trainer& trainer, const BatchSizeFinderOptions& options = {}) {
   return detail::find_batch_size(

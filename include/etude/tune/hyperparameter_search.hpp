@@ -36,12 +36,12 @@ namespace etude::inline v0 {
 
 /// `qmc` is Sobol's sequence; `grid` needs choices or steps.
 ETUDE_ENUM(SearchSampler, tpe, random, qmc, grid);
-/// With `percentile`, the best third goes on after each evaluation.
+/// With `percentile`, the best third continues after each evaluation.
 ETUDE_ENUM(SearchPruner, none, median, percentile, halving);
 ETUDE_ENUM(SearchDriver, none, stdio);
 
-/// The hyperparameters to search: a list, or a function that asks the trial for each, which may depend on
-/// the others' values:
+/// The hyperparameters to search: a list, or a function that asks the trial for each one, possibly depending
+/// on the values of earlier ones:
 ///
 ///     .hp_space = {{"learning_rate", etude::FloatRange{.low = 1e-5, .high = 1e-1, .log = true}}}
 ///     .hp_space = [](etude::Trial& trial) {
@@ -73,7 +73,7 @@ class SearchSpace {
   std::function<void(Trial&)> function_;
 };
 
-/// The value of a trial, or several, from the metrics of an evaluation.
+/// Computes a trial's objective value, or several, from an evaluation's metrics.
 class ComputeObjective {
  public:
   ComputeObjective() = default;
@@ -96,8 +96,8 @@ class ComputeObjective {
   std::function<std::vector<double>(const Metrics&)> function_;
 };
 
-/// Options of `hyperparameter_search`, with the names of Hugging Face's Trainer and of Optuna. They are also
-/// arguments for the command line.
+/// Options of `hyperparameter_search`, named as in Hugging Face's Trainer and Optuna. They are also
+/// command-line arguments.
 struct HyperparameterSearchOptions {
   ETUDE_STRUCT(
       HyperparameterSearchOptions,
@@ -138,21 +138,21 @@ struct HyperparameterSearchOptions {
   /// By default the metric named by `metric_for_best_model`; if that isn't set, as in Hugging Face's Trainer,
   /// the sum of all metrics but loss, epoch and speed, or the loss if there is no other.
   ComputeObjective compute_objective = {};
-  /// The name of a trial, also of its folder in `output_dir`; by default "run-NUMBER".
+  /// Returns a trial's name, which is also its folder's name in `output_dir`; by default "run-NUMBER".
   FunctionOption<std::string(const Trial& trial)> hp_name = {};
   /// Used instead of the `sampler` and the `pruner` that are named.
   std::shared_ptr<const Sampler> custom_sampler = {};
   std::shared_ptr<const Pruner> custom_pruner = {};
-  /// Hyperparameters to try first, unless the study has trials already; others are sampled.
+  /// Hyperparameters to try first, unless the study already has trials; unnamed hyperparameters are sampled.
   std::vector<std::map<std::string, nlohmann::ordered_json>> enqueued_trials = {};
 };
 
-/// The best trial of a search; Hugging Face's class of the same name.
+/// The best trial of a search, like Hugging Face's class of the same name.
 struct BestRun {
   std::string run_id = {};             ///< the trial's number
   std::vector<double> objective = {};  ///< one value for each direction
   std::map<std::string, nlohmann::ordered_json> hyperparameters = {};
-  std::filesystem::path run_dir = {};  ///< where it was trained
+  std::filesystem::path run_dir = {};  ///< the folder that it was trained in
   std::filesystem::path config = {};   ///< its hyperparameters, as a file for `--config`
   /// Its best checkpoint with `load_best_model_at_end`, or its last; empty if it has none.
   std::filesystem::path checkpoint = {};
@@ -161,7 +161,8 @@ struct BestRun {
 struct SearchResult {
   std::vector<FrozenTrial> trials = {};
   std::vector<StudyDirection> directions = {};
-  /// One trial, or with several directions each that no other beats in all; empty without a complete trial.
+  /// The best trial, or with several directions all trials that no other beats in all of them; empty without
+  /// a complete trial.
   std::vector<BestRun> best_runs = {};
   std::filesystem::path report = {};  ///< a page about all trials, in `output_dir`
 
@@ -173,16 +174,16 @@ struct SearchResult {
 
 namespace detail {
 
-/// One trial, as far as it doesn't depend on the trainer's type.
+/// The part of a trial that doesn't depend on the trainer's type.
 class SearchTrial {
  public:
   virtual ~SearchTrial() = default;
   virtual Trial& trial() = 0;
   /// Chooses the hyperparameters and sets the fields. Seeds the generators.
   virtual void choose(const std::vector<SearchField>& fields, TrainingArguments& args) = 0;
-  /// Checks that the trainer has the given arguments and makes its model anew.
+  /// Checks that the trainer uses the given arguments and makes a new model for each training.
   virtual TrainOptions begin(const AnyTrainer& trainer, const TrainingArguments& its_args) = 0;
-  /// Whether the model that the training ended with wasn't evaluated.
+  /// True if the model that the training ended with hasn't been evaluated.
   virtual bool needs_evaluation(const TrainerState& state) const = 0;
   virtual void add(const Metrics& metrics, const TrainerState& state) = 0;
   virtual void finish(const TrainerState& state) = 0;
@@ -190,15 +191,15 @@ class SearchTrial {
 
 using RunTrial = std::function<void(SearchTrial&)>;
 
-/// `fields` are those of the structs before any trial.
+/// `fields` are the structs' fields, with the values that they had before any trial.
 SearchResult search(const HyperparameterSearchOptions& options, const TrainingArguments& args,
                     const std::vector<SearchField>& fields, const RunTrial& run);
 
 }  // namespace detail
 
-/// Trains again and again with other hyperparameters, and finds the best: Hugging Face's method of the same
-/// name, with Optuna's samplers and pruners. Each trial is a new trainer, which `make` builds from the
-/// arguments of the trial, and from those of your own structs, whose fields can be searched too:
+/// Trains repeatedly with different hyperparameters to find the best ones, as Hugging Face's method of the
+/// same name does, with Optuna's samplers and pruners. Each trial is a new trainer, which `make` builds from
+/// the trial's arguments and from any further structs that you pass, whose fields can be searched too:
 ///
 ///     const auto result = etude::hyperparameter_search(
 ///         [&](const etude::TrainingArguments& args, const ModelArguments& model) {
@@ -207,16 +208,17 @@ SearchResult search(const HyperparameterSearchOptions& options, const TrainingAr
 ///         {.n_trials = 50, .direction = {etude::StudyDirection::maximize}}, args, model_args);
 ///     fmt::print("{}", result.best_run().config.string());
 ///
-/// `make` may take a last parameter `etude::Trial&`, to ask it for more. The trainer needs `model_init`, so
-/// that each trial begins with a new model. Each trial has its folder in `output_dir`, and the study is a
-/// file there, in the format of Optuna's JournalStorage: the same call goes on with a search that was killed,
-/// its trials from their checkpoints, and several processes can work on it at once. A trial that throws an
-/// exception, or whose objective isn't a number, is failed, and the search goes on.
+/// `make` may take a last parameter `etude::Trial&`, to ask it for further hyperparameters. The trainer needs
+/// `model_init`, so that each trial begins with a new model. Each trial has a folder in `output_dir`, and the
+/// study is a file there in the format of Optuna's JournalStorage. The same call resumes a search that was
+/// killed, and its trials from their checkpoints; several processes can work on a search at once. A trial
+/// that throws an exception, or whose objective is NaN, fails, and the search continues.
 ///
-/// A fault that every trial would hit ends the search without failing the trial: the next call resumes it.
-/// That is a full disk (DiskFullError), and a mistake in the search: throws ArgumentError for options, for a
-/// hyperparameter that no struct has or whose values it doesn't allow, for a trainer without `model_init` or
-/// with other arguments, and with several processes in one training. Interrupted, as `train()` does.
+/// An error that every trial would hit ends the search without failing the trial, so that the next call
+/// resumes it. Throws DiskFullError if the disk is full, and ArgumentError for invalid options, for a
+/// hyperparameter that no struct has or whose values the struct doesn't allow, for a trainer without
+/// `model_init` or with arguments other than the trial's, and for several processes in one training. Throws
+/// Interrupted as `train()` does.
 template <class Make, ReflectedStruct... More>
 SearchResult hyperparameter_search(Make make, const HyperparameterSearchOptions& options,
                                    const TrainingArguments& args, const More&... more) {

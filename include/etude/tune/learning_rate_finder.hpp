@@ -44,15 +44,15 @@ struct LearningRateFinderOptions {
 /// The curve of a learning-rate range test.
 struct LearningRateCurve {
   std::vector<double> learning_rates = {};
-  std::vector<double> losses = {};    ///< one for the step at each rate
+  std::vector<double> losses = {};    ///< the loss of the step at each rate
   std::vector<double> smoothed = {};  ///< the same, smoothed
   bool diverged = false;              ///< It ended before the last rate.
   std::int64_t num_it = 0;            ///< Planned steps; 0 means as many as there are.
   LearningRateSuggestion suggestion = LearningRateSuggestion::valley;
 
-  /// The rate of the requested suggestion; unset if the curve is too short, or never falls.
+  /// The suggested learning rate; unset if the curve is too short, or never falls.
   std::optional<double> suggested() const { return suggested(suggestion); }
-  /// Another suggestion. Like fastai, it ignores the first tenth and the last five steps.
+  /// The learning rate by any other method. Like fastai, it ignores the first tenth and the last five steps.
   std::optional<double> suggested(LearningRateSuggestion way) const;
 
   /// The smoothed curve as a text chart for a terminal, with the suggestions below.
@@ -70,15 +70,15 @@ void draw(const LearningRateCurve& curve, const std::filesystem::path& path);
 
 /// The learning-rate range test (Smith 2015; fastai's `lr_find`): trains for a few steps while the learning
 /// rate grows exponentially, and records where the loss falls and where it explodes. It uses the trainer's
-/// own loaders, loss, optimizer and clipping, raises no event, and restores everything: weights, buffers,
-/// optimizer, random numbers, modes. Call it between trainings, not in one:
+/// loaders, loss, optimizer and clipping, raises no event, and restores everything: weights, buffers,
+/// optimizer, random numbers, modes. Call it between trainings, not during one:
 ///
 ///     const auto curve = find_learning_rate(trainer);
 ///     fmt::print("{}", curve.text());
 ///     args.learning_rate = curve.suggested().value();
 ///
-/// Throws ArgumentError for invalid options, CheckpointError for an optimizer of the user's own that can't be
-/// restored, and whatever the model and the data throw, after restoring everything.
+/// Throws ArgumentError for invalid options, CheckpointError for a custom optimizer that can't be restored,
+/// and whatever the model and the data throw, after restoring everything.
 template <class Trainer>
 LearningRateCurve find_learning_rate(Trainer& trainer, const LearningRateFinderOptions& options = {}) {
   detail::check(options);

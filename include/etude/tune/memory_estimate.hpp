@@ -13,19 +13,18 @@ MemoryEstimate estimate_memory(const Context& context, TrainingDryRun& dry_run, 
                                const MemoryEstimateOptions& options);
 }  // namespace detail
 
-/// Estimates the memory that a training of this trainer takes, by a few steps of a dry run on the first
-/// batches of `train_dataset`: with the trainer's loader, loss, optimizer, precision and gradient
-/// checkpointing.
+/// Estimates the memory that training with this trainer takes. Runs a few dry steps on the first batches of
+/// `train_dataset`, with the trainer's loader, loss, optimizer, precision and gradient checkpointing.
 ///
 ///     fmt::print("{}", estimate_memory(trainer, {.world_size = 8}).table());
 ///
-/// Other batches may need other amounts, if their shapes differ. Everything is restored, and no event is
-/// raised. The dry run itself needs copies of weights and moments besides. Callbacks, the private pool of
-/// `cuda_graph`, and memory that LibTorch's libraries and allocators take for themselves, aren't counted.
+/// Batches of different shapes may need more or less. Everything is restored, and no event is raised. The dry
+/// run itself also needs memory for copies of the weights and moments. The estimate doesn't count callbacks,
+/// the private pool of `cuda_graph`, and the overhead of LibTorch's libraries and allocators.
 ///
-/// Throws ArgumentError for invalid options and in several processes, CheckpointError for an optimizer of the
-/// user's own that can't be restored, Error while LibTorch's profiler runs, and whatever the model and the
-/// data throw, after restoring everything.
+/// Throws ArgumentError for invalid options and in several processes, CheckpointError for a custom optimizer
+/// that can't be restored, Error while LibTorch's profiler runs, and whatever the model and the data throw,
+/// after restoring everything.
 template <class Trainer>
 MemoryEstimate estimate_memory(Trainer& trainer, const MemoryEstimateOptions& options = {}) {
   detail::check(options, trainer.context());

@@ -23,10 +23,10 @@ struct SearchField {
   JsonField field;
   FieldDoc doc;
   Kind kind;
-  std::vector<std::string_view> choices;  ///< of an enum
+  std::vector<std::string_view> choices;  ///< the names of an enum's values
   std::string group;                      ///< the struct's name
 
-  /// Throws ArgumentError that names the field for a value of another type.
+  /// Throws ArgumentError, which names the field, for a value of the wrong type.
   void set(const nlohmann::ordered_json& value) const;
 };
 
@@ -63,14 +63,14 @@ void collect_all_faults(const T& object, std::vector<std::string>& into) {
   collect_faults(object, into);
 }
 
-/// The values of a field that is `searched`. Throws ArgumentError for a field of another type.
+/// The values of a field that is `searched`. Throws ArgumentError for a field whose type can't be searched.
 Distribution searched_values(const SearchField& field);
 
-/// Asks the trial for each field that is `searched`, in order, and sets it; one whose condition isn't met is
-/// left out.
+/// Asks the trial for each field that is `searched`, in order, and sets it; skips fields whose condition
+/// isn't met.
 void suggest_fields(Trial& trial, const std::vector<SearchField>& fields);
 
-/// The field of that name. Throws ArgumentError with a suggestion if there is none.
+/// Finds a field by name. Throws ArgumentError with a suggestion if there is none.
 const SearchField& find_field(const std::vector<SearchField>& fields, std::string_view name);
 
 /// Throws ArgumentError for a range that goes beyond the field's allowed values.
@@ -80,7 +80,8 @@ void check_range(const SearchField& field, const Distribution& distribution);
 
 namespace etude::inline v0 {
 
-/// Asks the trial for each field of the struct that is `searched`, and sets it. For a `hp_space` of your own.
+/// Asks the trial for each field of the struct that is `searched`, and sets it; for use in a custom
+/// `hp_space`.
 template <ReflectedStruct T>
 void suggest(Trial& trial, T& object) {
   detail::suggest_fields(trial, detail::search_fields(object));
