@@ -33,12 +33,12 @@ namespace testing_laws_test {
 using etude::laws::broken;
 using etude::laws::check;
 
-constexpr std::string_view ends = "every begin has its end";
-constexpr std::string_view resumes = "saved state restored continues the same";
-constexpr std::string_view reads = "one that only reads changes nothing";
-constexpr std::string_view apart = "two of them share nothing";
+constexpr std::string_view ends = "every begin has an end";
+constexpr std::string_view resumes = "restored state continues identically";
+constexpr std::string_view reads = "a callback that only reads changes nothing";
+constexpr std::string_view apart = "two instances share nothing";
 
-/// The laws named in these lines, without duplicates.
+/// The distinct laws named in these lines.
 std::set<std::string_view> laws_in(const std::vector<std::string>& lines) {
   std::set<std::string_view> named;
   for (const auto& line : lines)
@@ -55,12 +55,12 @@ const std::vector<std::string> nothing;
 TEST_CASE("the default flow, early stopping and batch mixing keep the laws") {
   CHECK(broken<etude::DefaultFlowCallback>() == nothing);
   CHECK(broken<etude::EarlyStoppingCallback>() == nothing);
-  // It stops at the third step, since no evaluation improves by a half.
+  // The training stops at the third step, since no evaluation improves by 0.5.
   CHECK(broken<etude::EarlyStoppingCallback>([] {
           return etude::EarlyStoppingCallback{.early_stopping_patience = 2, .early_stopping_threshold = 0.5};
         }) == nothing);
   CHECK(broken<etude::MetricCallback<etude::metrics::F1>>() == nothing);
-  // A mixed batch no longer has classes that a second one could mix.
+  // A mixed batch no longer has class labels that a second callback could mix.
   const etude::laws::Options alone{.two_in_one_trainer = false};
   CHECK(broken<etude::MixUp>([] { return etude::MixUp({.num_classes = 3}); }, alone) == nothing);
   CHECK(broken<etude::CutMix>([] { return etude::CutMix({.num_classes = 3}); }, alone) == nothing);
@@ -78,7 +78,7 @@ TEST_CASE("callbacks that print keep the laws") {
   CHECK(bar == nothing);
 }
 
-/// Keeps all laws: state of its own, a log, a request, times, a file, and weights that it exchanges.
+/// Keeps all laws although it has state, logs, requests, measures time, writes a file, and swaps weights.
 struct Good {
   ETUDE_STRUCT(Good, (std::int64_t, count, "update steps", 0), (double, step_time, "of all, in s", 0.0));
   std::filesystem::path folder = {};
@@ -92,7 +92,7 @@ struct Good {
     step_time += std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
     e.log("count", static_cast<double>(count));
     e.log("step_time", step_time);
-    e.log("step_mem_delta", step_time);  // another in each run
+    e.log("step_mem_delta", step_time);  // varies between runs
     if (count == 5) e.control.request_stop("five are enough");
   }
   void on(const etude::EvaluateBegin& e) {
@@ -107,7 +107,7 @@ struct Good {
 };
 
 TEST_CASE("a custom callback that keeps the laws passes") {
-  // Two of them would each restore the other's changes of the weights.
+  // Each of two instances would restore the weights that the other had changed.
   const auto make = [](const std::filesystem::path& folder) { return Good{.folder = folder}; };
   CHECK(broken<Good>(make, {.two_in_one_trainer = false}) == nothing);
   CHECK(laws_in(broken<Good>(make)) == Named{apart});
@@ -119,7 +119,7 @@ struct StaticCounter {
   static inline std::int64_t counted = 0;
 };
 
-/// Works if two are used one after the other.
+/// Works if two instances are used one after the other.
 struct StaticCounterOfTheRun {
   ETUDE_STRUCT(StaticCounterOfTheRun, (std::int64_t, count, "update steps", 0));
   void on(const etude::TrainBegin& e) { counted = e.state.global_step; }
@@ -127,7 +127,7 @@ struct StaticCounterOfTheRun {
   static inline std::int64_t counted = 0;
 };
 
-/// The same in a callback that writes.
+/// The same, in a callback that writes an event.
 struct StaticCounterThatWrites : StaticCounterOfTheRun {
   using StaticCounterOfTheRun::on;
   void on(etude::Log& e) { e.logs["count"] = static_cast<double>(counted); }
@@ -142,7 +142,7 @@ TEST_CASE("a static counter is reported as shared by two instances") {
         1);
   CHECK(std::ranges::count_if(lines, [](const auto& line) {
           return line ==
-                 "two of them share nothing: two in one trainer: of the first, "
+                 "two instances share nothing: two in one trainer: of the first, "
                  "its state.attributes.count is 11, and was 6";
         }) == 1);
 }
@@ -161,7 +161,7 @@ TEST_CASE("a model that is left in evaluation mode is reported") {
   CHECK(laws_in(lines).contains(ends));
   CHECK(
       lines.front() ==
-      "every begin has its end: after the training model is in evaluation mode, unlike without the callback");
+      "every begin has an end: after the training model is in evaluation mode, unlike without the callback");
   const auto laws = laws_in(broken<StopsDropout>());
   CHECK(laws.contains(ends));
   CHECK(laws.contains(reads));
@@ -239,7 +239,7 @@ struct ThrowsAtTheSecond {
   }
   bool begun = false;
 };
-/// Assumes that every end follows its begin.
+/// Assumes that an end is never raised without its begin.
 struct ThrowsAtTheEnd {
   void on(const etude::TrainBegin&) { open = true; }
   void on(const etude::TrainEnd&) {
@@ -290,7 +290,7 @@ TEST_CASE("check throws an error with all lines, and another one if the callback
   CHECK_NOTHROW(check<etude::DefaultFlowCallback>());
   CHECK_THROWS_WITH_AS(
       check<Draws>(),
-      "Draws breaks the laws of callbacks:\n- one that only reads changes nothing: it changes, "
+      "Draws breaks the laws of callbacks:\n- a callback that only reads changes nothing: it changes, "
       "first seen at StepEnd of step 3, the random numbers to come",
       etude::laws::LawBroken);
   CHECK_THROWS_WITH_AS(

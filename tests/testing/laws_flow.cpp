@@ -18,7 +18,7 @@
 
 namespace testing_laws_flow_test {
 
-// The laws of callbacks, checked for callbacks that control the course of a training.
+// Checks the laws for callbacks that control a training's flow.
 
 using etude::laws::broken;
 using etude::laws::Options;

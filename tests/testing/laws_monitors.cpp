@@ -22,7 +22,7 @@
 
 namespace testing_laws_monitors_test {
 
-// The laws of callbacks, checked for monitors and loggers.
+// Checks the laws for monitors and loggers.
 
 using etude::laws::broken;
 using etude::laws::Options;
@@ -67,7 +67,7 @@ TEST_CASE("callbacks that inspect the model and the machine keep the laws") {
           callback.print = [](std::string_view) {};
           return callback;
         }) == nothing);
-  const Options alone{.two_in_one_trainer = false};  // only one works at a time in a process
+  const Options alone{.two_in_one_trainer = false};  // only one can be active per process
   CHECK(broken<etude::DebugUnderflowOverflowCallback>(alone) == nothing);
   CHECK(broken<etude::ProfilerCallback>({.two_in_one_trainer = false, .two_at_once = false}) == nothing);
   const toy::Silence silence;

@@ -21,14 +21,14 @@
 
 namespace testing_laws_weights_test {
 
-// The laws of callbacks, checked for callbacks that hold or write weights.
+// Checks the laws for callbacks that hold or write weights.
 
 using etude::laws::broken;
 using etude::laws::Options;
 
 const std::vector<std::string> nothing;
 
-/// For a callback that takes SaveBegin as a writer only so that it may be anywhere in the list.
+/// For a callback that takes SaveBegin by non-const reference only so that it may stand anywhere in the list.
 const Options hears_of_saving{.only_reads = true};
 
 TEST_CASE("averages of the weights keep the laws") {
@@ -54,7 +54,7 @@ TEST_CASE("callbacks that keep checkpoints and models keep the laws") {
   CHECK(broken<etude::WSDCheckpointCallback>(decays) == nothing);
 }
 
-/// A model that adds an embedding, which may be noisy, of their pixels to its images.
+/// A model that adds to its images an embedding of their pixels, which may be noisy.
 struct EmbeddedImpl : torch::nn::Module {
   explicit EmbeddedImpl(std::shared_ptr<etude::laws::detail::NetImpl> net)
       : inner(register_module("inner", std::move(net))),

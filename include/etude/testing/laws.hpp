@@ -12,28 +12,26 @@
 #include "etude/testing/laws/subject.hpp"
 #include "etude/testing/laws/trials.hpp"
 
-/// The rules that every callback must follow towards other callbacks and the trainer. They can be checked for
-/// any callback, with any test framework or none:
+/// The rules that every callback must follow towards other callbacks and the trainer. `check` tests any
+/// callback, with any test framework or none:
 ///
 ///     etude::laws::check<MyCallback>();
 ///     etude::laws::check<MyCallback>([] { return MyCallback(3); });
 ///
-/// 1. Every begin has its end: whatever stops the training or throws, and wherever, the callback throws
-/// nothing itself, an evaluation doesn't change the weights, the model's modes are as without the callback,
-/// and another `train()` runs as if it were the first.
-/// 2. Saved state restored continues the same: a run resumed from any checkpoint ends with the weights, the
-/// logs and the state of an uninterrupted one.
-/// 3. One that only reads changes nothing: until it requests a stop, weights, modes and random numbers are
-/// those of a run without it.
-/// 4. Two of them share nothing: not in one trainer, not in a trainer that trains inside another, and not one
-/// after the other.
+/// 1. Every begin has an end. Whatever stops the training or throws, and wherever: the callback throws
+/// nothing itself, an evaluation doesn't change the weights, the model's modes are the same as without the
+/// callback, and another `train()` runs as if it were the first. 2. Restored state continues identically. A
+/// run resumed from any checkpoint ends with the same weights, logs and state as an uninterrupted one. 3. A
+/// callback that only reads changes nothing. Until it requests a stop, weights, modes and random numbers are
+/// the same as in a run without it. 4. Two instances share nothing: not in one trainer, not in a trainer that
+/// trains inside another, and not one after the other.
 ///
-/// A test program that torchrun starts in several processes checks that these hold in all of them, and that
-/// they end with the same weights; each process reports the breaches that it sees.
+/// If torchrun starts the test program in several processes, it checks that the laws hold in all of them, and
+/// that all end with the same weights; each process reports the breaches that it sees.
 ///
 /// The callback runs on a small built-in problem on the CPU: images [1, 4, 4] of three classes, a model with
-/// dropout and batch norm, accumulated gradients, two epochs of three steps, an evaluation and a checkpoint
-/// at each, in temporary folders.
+/// dropout and batch norm, accumulated gradients, two epochs of three steps, and an evaluation and a
+/// checkpoint at each step, in temporary folders.
 namespace etude::inline v0::laws {
 
 /// Thrown by `check`. `what()` has a line for each breach: the law, the place, and the difference.
@@ -41,8 +39,8 @@ struct LawBroken : Error {
   using Error::Error;
 };
 
-/// Returns the breaches as text; an empty list is a pass. `make()` returns a callback, always the same, or
-/// `make(folder)` one that writes its own files there.
+/// Returns the breaches as text; the callback passes if the list is empty. `make()` returns an equal callback
+/// at each call; `make(folder)` returns one that writes its files to `folder`.
 template <class Callback, class Make>
   requires std::is_invocable_r_v<Callback, Make&> ||
            std::is_invocable_r_v<Callback, Make&, const std::filesystem::path&>
@@ -54,8 +52,8 @@ std::vector<std::string> broken(const Options& options = {}) {
   return broken<Callback>([] { return Callback{}; }, options);
 }
 
-/// Throws LawBroken if there is a breach. Throws Error if the callback can't run on the built-in problem at
-/// all: see Options.
+/// Throws LawBroken if there is a breach. Throws Error if the callback can't run on the built-in problem
+/// without further Options.
 template <class Callback, class Make>
   requires std::is_invocable_r_v<Callback, Make&> ||
            std::is_invocable_r_v<Callback, Make&, const std::filesystem::path&>

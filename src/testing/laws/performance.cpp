@@ -41,7 +41,7 @@ Performance::Performance(const Trial& trial, const Options& options, const Setti
     : setting_(setting), trainer_(prepared(options, setting, stage_), Front{stage_}) {
   for (int i = 0; i < setting.subjects; ++i) subjects_.push_back(trial.add(trainer_, setting.folder));
   trainer_.add_callback(Behind{stage_});
-  trainer_.call_event(InitEnd{trainer_.context()});  // already raised before it was added
+  trainer_.call_event(InitEnd{trainer_.context()});  // it missed the first one
 }
 
 Run Performance::train(const Disturbance& disturbance) {

@@ -20,7 +20,7 @@ namespace etude::inline v0::laws::detail {
 
 namespace {
 
-/// Files that aren't synchronised to the disk.
+/// A file system that doesn't sync to disk, for speed.
 class QuickFiles final : public FileSystem {
  public:
   std::unique_ptr<OutputFile> create(const std::filesystem::path& path) override {
@@ -70,7 +70,7 @@ std::pair<torch::Tensor, torch::Tensor> images(std::int64_t count, std::uint64_t
 
 TrainerOptions problem(const std::filesystem::path& folder, bool saves,
                        std::function<void(bool)> at_forward) {
-  // As many for each process: a batch norm can't be trained with one example.
+  // Each process gets as many examples, since a batch norm can't train on a single one.
   const auto [inputs, labels] = images(10 * find_launch().world_size, 1);
   const auto [eval_inputs, eval_labels] = images(5, 2);
   return {

@@ -16,7 +16,7 @@ namespace etude::inline v0::laws::detail {
 void AnySubject::note_exception(std::string_view event) {
   try {
     throw;
-  } catch (const Disruption&) {          // it evaluated, and was disturbed there
+  } catch (const Disruption&) {          // it ran an evaluation, which was disturbed
   } catch (const CommunicationError&) {  // another process was disturbed
   } catch (const StopTraining&) {
   } catch (const Interrupted&) {

@@ -42,17 +42,17 @@ class Trials {
     try_two();
     try_ends();
     try_resuming();
-    communicator_->barrier();  // Each still reads the folder of the first.
+    communicator_->barrier();  // all processes read the first one's folder until here
     return std::move(lines_);
   }
 
  private:
-  static constexpr std::string_view ends = "every begin has its end";
-  static constexpr std::string_view resumes = "saved state restored continues the same";
-  static constexpr std::string_view reads = "one that only reads changes nothing";
-  static constexpr std::string_view apart = "two of them share nothing";
+  static constexpr std::string_view ends = "every begin has an end";
+  static constexpr std::string_view resumes = "restored state continues identically";
+  static constexpr std::string_view reads = "a callback that only reads changes nothing";
+  static constexpr std::string_view apart = "two instances share nothing";
 
-  /// Whether it is true in any process, so that all go the same way.
+  /// True if the condition holds in any process, so that all take the same branch.
   bool any(bool value) {
     const auto count = torch::tensor(value ? 1 : 0, torch::kInt);
     communicator_->sum(count);
@@ -66,7 +66,7 @@ class Trials {
   }
 
   void report(std::string_view law, const std::string& what) {
-    constexpr int most = 5;  // the rest is likely the same breach again
+    constexpr int most = 5;  // any more are likely repeats
     const auto reported =
         std::ranges::count_if(lines_, [&](const auto& line) { return line.starts_with(law); });
     if (reported < most) lines_.push_back(fmt::format("{}: {}", law, what));
@@ -92,7 +92,7 @@ class Trials {
       const auto& is = first_.moments[i];
       if (i >= without.moments.size() || without.moments[i].event != is.event ||
           without.moments[i].step != is.step) {
-        // A StopTraining of its own closes open scopes before the reason is known.
+        // If the callback throws StopTraining itself, open scopes are closed before the reason is known.
         if (!first_.asked)
           report_reading(fmt::format("the training takes a different course {}", is.words()));
         return;
@@ -135,13 +135,13 @@ class Trials {
       report(apart, fmt::format("in a trainer inside another's training, {}", *found));
   }
 
-  /// Callbacks that write see each other's changes, which aren't shared state.
+  /// Callbacks that write see each other's changes, but that isn't shared state.
   void compare_two(const Run& both) {
     for (std::size_t i = 0; i < both.states.size(); ++i)
       if (const auto found = difference(first_.states.front(), both.states[i], varying_, "its state"))
         return report(apart,
                       fmt::format("two in one trainer: of the {}, {}", i == 0 ? "first" : "second", *found));
-    // Values that both log are averaged, and added in another order.
+    // Values that both log are averaged, so they are summed in a different order.
     if (const auto found = difference(first_.logs, both.logs, varying_, "log_history", 1e-6))
       report(apart, fmt::format("two in one trainer: {}", *found));
   }
@@ -163,10 +163,10 @@ class Trials {
   void try_disturbed(const Disturbance& disturbance) {
     auto performance = perform({.saves = disturbance.event == "Save"});
     auto run = performance.train(disturbance);
-    if (!any(run.disturbed)) return;  // it stopped before
+    if (!any(run.disturbed)) return;  // the training stopped earlier
     const auto where = "after " + disturbance.words();
     const bool ends_all = are_several() && disturbance.way == Disturbance::Way::throws;
-    if (ends_all) run.error.clear();  // It may tell of another process's exception.
+    if (ends_all) run.error.clear();  // it may report another process's exception
     report_breaches(run, where);
     if (ends_all) return;
     if (disturbance.way == Disturbance::Way::throws && run.error.empty() && !run.came_out)
@@ -238,8 +238,8 @@ class Trials {
   TemporaryFolder folder_;
   std::filesystem::path root_ = communicator_->gather_bytes(folder_.path().string()).front();
   int performances_ = 0;
-  bool is_repeatable_ = true;  // two trainings that should be equal are
-  bool only_read_ = true;      // as far as observed
+  bool is_repeatable_ = true;  // two identical trainings gave equal results
+  bool only_read_ = true;      // as far as was observed
   Run first_;
   std::vector<std::string> lines_;
 };

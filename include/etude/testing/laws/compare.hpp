@@ -13,13 +13,13 @@
 
 namespace etude::inline v0::laws::detail {
 
-/// A difference from the expected value, as text; unset if there is none.
+/// Describes a difference from the expected value; unset if there is none.
 using Difference = std::optional<std::string>;
 
 Difference difference(const std::vector<std::pair<std::string, torch::Tensor>>& expected,
                       const std::vector<std::pair<std::string, torch::Tensor>>& seen);
 
-/// Compares weights, modes and random numbers, but not the place.
+/// Compares weights, modes and random numbers, but neither event nor step.
 Difference difference(const Moment& expected, const Moment& seen);
 
 /// Names whose values may differ.
@@ -32,16 +32,16 @@ class Varying {
   std::vector<std::string> names_;
 };
 
-/// The first value that differs, with its place. `tolerance` is relative.
+/// Describes the first value that differs and where. `tolerance` is relative.
 Difference difference(const nlohmann::ordered_json& expected, const nlohmann::ordered_json& seen,
                       const Varying& varying, const std::string& place, double tolerance = 0);
 
-/// Compares whole runs of the same callback; if `from_the_end`, backwards from the end, as far as the shorter
-/// one goes.
+/// Compares whole runs of the same callback; with `from_the_end`, backwards from the end, for the length of
+/// the shorter run.
 Difference difference(const Run& expected, const Run& seen, const Varying& varying, bool with_states = true,
                       bool from_the_end = false);
 
-/// Makes texts that begin with a run's folder equal in all runs.
+/// Replaces a run's folder at the start of texts, so that they are equal in all runs.
 void replace_folder(nlohmann::ordered_json& json, const std::filesystem::path& folder);
 
 }  // namespace etude::inline v0::laws::detail

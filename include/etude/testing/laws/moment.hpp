@@ -26,9 +26,9 @@ struct Disruption : Error {
 struct Disturbance {
   enum class Way { none, throws, throws_stop, asks_to_stop };
   Way way = Way::none;
-  std::string_view event = {};  ///< or a description of a forward of the model
-  bool before = false;          ///< before the callback hears of the event, or after
-  int nth = 1;                  ///< the nth such event
+  std::string_view event = {};  ///< or a description of one of the model's forward passes
+  bool before = false;          ///< whether before the callback handles the event, or after
+  int nth = 1;                  ///< at the nth such event
 
   std::string words() const;
 };
@@ -48,7 +48,7 @@ struct Moment {
 struct Run {
   std::vector<Moment> moments = {};
   std::optional<std::size_t> asked = {};   ///< The number of moments before it was asked to stop.
-  std::vector<std::string> breaches = {};  ///< those of the first law
+  std::vector<std::string> breaches = {};  ///< Breaches of the first law.
   std::vector<std::pair<std::int64_t, std::filesystem::path>> kept = {};  ///< Folders at `Save`.
   bool disturbed = false;
   std::string error = {};  ///< The exception that came out, unless it was the disturbance.

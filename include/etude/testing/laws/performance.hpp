@@ -14,7 +14,7 @@
 
 namespace etude::inline v0::laws::detail {
 
-/// A folder that is removed with the object.
+/// A temporary folder, removed by the destructor.
 class TemporaryFolder {
  public:
   TemporaryFolder();
@@ -44,12 +44,12 @@ class Performance {
 
   Run train(const Disturbance& disturbance = {});
 
-  /// Evaluates and predicts outside of a training; returns errors as text.
+  /// Evaluates and predicts outside a training; returns the errors as text.
   std::vector<std::string> evaluate();
 
  private:
   void collect_errors(std::vector<std::string>& into);
-  /// Compares the weights with those of the first process.
+  /// Compares the weights with the first process's.
   Difference difference_among_processes();
 
   Setting setting_;

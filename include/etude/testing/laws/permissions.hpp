@@ -11,12 +11,12 @@ namespace etude::inline v0::laws {
 
 /// A callback's needs and permissions beyond the defaults.
 struct Options {
-  /// Changes the trainers' options: arguments, `compute_metrics`, datasets, the loss. It receives complete
-  /// options.
+  /// Changes the trainers' options: arguments, `compute_metrics`, datasets, the loss. The options passed to
+  /// it are complete.
   std::function<void(TrainerOptions&)> prepare = {};
   /// Whether it changes neither weights nor modes nor random numbers; if unset, true if it writes no event.
   std::optional<bool> only_reads = {};
-  /// Names in its state and logs whose values vary between runs. Values also needn't be equal if their name
+  /// Names in its state and logs whose values vary between runs. Values may also differ if their name
   /// contains one of these words: time, times, runtime, second, seconds, elapsed, duration, date, timestamp,
   /// memory, mem, throughput.
   std::vector<std::string> varying = {};
@@ -24,7 +24,7 @@ struct Options {
   bool keeps_state_between_runs = false;
   /// Two of them may be in one trainer.
   bool two_in_one_trainer = true;
-  /// Two of them may be active at once: one in a trainer that trains inside the other's training.
+  /// Two of them may be active at once, one in a trainer that trains during the other's training.
   bool two_at_once = true;
 };
 

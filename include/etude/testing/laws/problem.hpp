@@ -12,8 +12,8 @@
 
 namespace etude::inline v0::laws::detail {
 
-/// A model that has everything a callback may disturb: random numbers, buffers, and submodules in different
-/// modes.
+/// A model with everything that a callback might disturb: random numbers, buffers, and submodules in
+/// different modes.
 struct NetImpl : torch::nn::Module {
   explicit NetImpl(std::function<void(bool is_training)> at_forward_);
 
@@ -25,8 +25,8 @@ struct NetImpl : torch::nn::Module {
   torch::nn::Dropout dropout{nullptr};
 };
 
-/// The problem: 10 images [1, 4, 4] for each process to train on and 5 to evaluate on, of three classes, in
-/// batches of 2 and groups of 2, so that the last group of an epoch is incomplete.
+/// The problem: images [1, 4, 4] of three classes, 10 per process to train on and 5 to evaluate on, in
+/// batches of 2 and accumulation groups of 2 batches, so that an epoch's last group is incomplete.
 TrainerOptions problem(const std::filesystem::path& folder, bool saves, std::function<void(bool)> at_forward);
 
 /// Images of the same kind without labels.

@@ -33,7 +33,7 @@ class Stage {
   void disturb(const Context& e, std::string_view event, bool before);
 
   int seen_ = 0;
-  std::vector<Moment> evaluations_;  // where the current ones began
+  std::vector<Moment> evaluations_;  // moments at which the current evaluations began
 };
 
 /// Handles every event after the tested callback.

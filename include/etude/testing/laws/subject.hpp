@@ -47,10 +47,10 @@ struct AnySubject {
   /// Null if it has no state.
   virtual nlohmann::ordered_json state() const = 0;
 
-  /// Called in the handler of an exception that the callback threw.
+  /// To be called in the catch block for an exception that the callback threw.
   void note_exception(std::string_view event);
 
-  std::vector<std::string> errors = {};  ///< its own exceptions
+  std::vector<std::string> errors = {};  ///< the exceptions that the callback threw
 };
 
 template <class Callback>

@@ -8,7 +8,7 @@
 
 namespace etude::inline v0::laws::detail {
 
-/// The laws that a callback breaks, as text.
+/// Returns a line of text for each law that a callback breaks, and where.
 std::vector<std::string> broken_laws(const Trial& trial, const Options& options);
 
 }  // namespace etude::inline v0::laws::detail
