@@ -106,7 +106,8 @@ void log_files(Run& run, const std::filesystem::path& output_dir, std::int64_t s
   for (const auto& file : files_in(folder, run.own_files)) {
     const auto name = folder.filename() / file.lexically_relative(folder);
     std::error_code error;
-    const auto real = std::filesystem::canonical(file, error);  // a link means nothing elsewhere
+    const auto real =
+        std::filesystem::canonical(file, error);  // a link would lead nowhere on another machine
     run.journal->put_file(asset(name.string(), "", step, now()), error ? file : real);
   }
 }
@@ -159,7 +160,7 @@ void CometCallback::open(const Context& e) {
 void CometCallback::on(const TrainBegin& e) {
   if (!e.state.is_world_process_zero) return;
   const bool starts_from_scratch = detail::starts_from_scratch(e.state);
-  // A resumed training belongs to its own experiment, not to that of an evaluation before it.
+  // A resumed training continues its own experiment, not the one opened by an evaluation before it.
   const bool is_another = !starts_from_scratch && open_run && open_run->key != run_key;
   if (open_run && (open_run->has_trained || open_run->is_training || is_another)) open_run.reset();
   if (!open_run) {

@@ -39,15 +39,15 @@ struct TensorBoardRun {
   explicit TensorBoardRun(const std::filesystem::path& folder) : writer(folder) {}
 
   SummaryWriter writer;
-  std::optional<SummaryWriter> session = {};  ///< of the HPARAMS page
-  Metrics last = {};                          ///< of each metric, by its tag
+  std::optional<SummaryWriter> session = {};  ///< writes the run for the HPARAMS page
+  Metrics last = {};                          ///< the last value of each metric, by tag
   std::set<std::string_view> reported = {};   ///< the kinds of errors already reported
   bool is_trained = false, is_summed_up = false, has_ended = false, has_failed = false,
        histograms_are_due = false;
 
   std::int64_t lost() const { return writer.lost() + (session ? session->lost() : 0); }
 
-  /// Does a part of the work whose errors mustn't end a training.
+  /// Runs a part of the work whose errors mustn't end the training.
   template <class Part>
   void attempt(const Context& e, std::string_view what, Part part) {
     try {
@@ -165,7 +165,7 @@ void TensorBoardCallback::open(const Context& e, bool is_resumed) {
       if (!is_resumed || !detail::tensorboard::is_name(run)) run = detail::tensorboard::new_run(runs);
       folder = runs / run;
     }
-    // Unless the path has the trial's name already.
+    // The trial's name is added unless the path already has it.
     if (const auto search = detail::search_of(e); search && (!named.empty() || !search->has_folders))
       folder /= *e.state.trial_name;
     before = detail::tensorboard::event_files(folder);
@@ -261,7 +261,7 @@ void TensorBoardCallback::on(const LogSamples& e) {
 }
 
 void TensorBoardCallback::on(const Save&) {
-  // A checkpoint that survives a power failure can be resumed, and the logs before it belong to it.
+  // Flushed, so that a checkpoint that survives a power failure has the logs before it.
   if (open_run) open_run->writer.flush();
 }
 
@@ -276,7 +276,7 @@ void TensorBoardCallback::on(const TrainError&) {
 
 void TensorBoardCallback::on(const TrainEnd& e) {
   if (!open_run || !open_run->is_trained || std::exchange(open_run->has_ended, true)) return;
-  // Without a summary it was an attempt, with batches that were too large, before the training.
+  // Without a summary it was only a first attempt whose batches were too large.
   if (log_hparams && open_run->is_summed_up)
     open_run->attempt(e, "the page of HPARAMS", [&] {
       const auto folder = open_run->writer.log_dir() / fmt::format("{:.6f}", start_time);

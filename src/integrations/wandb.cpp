@@ -282,7 +282,7 @@ void WandbCallback::on(const TrainEnd& e) {
   // A log may have opened it after a training that failed before this callback heard of it.
   open_run->has_trained = true;
   if (code != 0) open_run->exit_code = code;
-  // Without a summary it was an attempt, with batches that were too large, before the training.
+  // Without a summary it was only a first attempt whose batches were too large.
   const bool has_come_to_its_end = code == 0 && open_run->run.summary_numbers().contains("train_runtime");
   if (was_in_training && has_come_to_its_end && open_run->settings.log_end)
     attempt([&] { log_final_model(e); });

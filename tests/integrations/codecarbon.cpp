@@ -188,7 +188,7 @@ TEST_CASE("each training has its own row, and a resumed one continues its row") 
   CHECK(number(after[0], "energy_consumed") > number(whole, "energy_consumed"));
   CHECK(number(after[0], "ram_power") == Approx(36));
 
-  // If the row is lost, the checkpoint's figures count.
+  // If the row is lost, the run continues from the checkpoint's figures.
   std::filesystem::remove(folder / "emissions.csv");
   etude::Trainer<Slow, CodeCarbonCallback> elsewhere(toy::options(arguments(folder)), Slow{}, tracker());
   elsewhere.train({.resume_from_checkpoint = folder / "checkpoint-2"});

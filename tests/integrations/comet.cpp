@@ -108,7 +108,7 @@ TEST_CASE("an archive has the logged data, under Comet's names and in its format
                                                     {"hasNestedParams", true}});
   CHECK(one.of("graph").size() == 1);
   CHECK(one.of("system_details").at(0).at("pid") == ::getpid());
-  // Others can see neither the command line's arguments nor the archive.
+  // Other users can see neither the command line's arguments nor the archive.
   CHECK(one.of("system_details").at(0).at("command").size() == 1);
   CHECK(fs::status(folder / "comet" / one.name).permissions() ==
         (fs::perms::owner_read | fs::perms::owner_write));

@@ -323,7 +323,7 @@ TEST_CASE("trials are within the given parent, or within the run that a variable
   REQUIRE(runs.size() == 2);
   CHECK(tag_of(runs[0].body, "mlflow.parentRunId") == "parent");
   CHECK(tag_of(runs[1].body, "mlflow.parentRunId") == "outer");
-  // The option may be another run for each trial.
+  // The option may name a different run for each trial.
   callback.parent_run_id = "";
   callback.run_id = "run0";
   train(callback);

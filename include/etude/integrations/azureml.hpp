@@ -20,10 +20,10 @@ namespace etude::inline v0 {
 /// `state.global_step`. It logs what Hugging Face's callback of this name logs, plus the step. A job of Azure
 /// ML needs no settings: the callback logs to the job's run, which the platform ends, and renews the job's
 /// token. Elsewhere `MLFLOW_TRACKING_TOKEN` must be an access token for https://management.azure.com, which
-/// isn't renewed, and the run is created and ended as MLflowCallback does. A trial of a search is a run of
-/// its own with its hyperparameters, within the job's run or else within one run of the search.
+/// isn't renewed, and the run is created and ended as MLflowCallback does. A trial of a search is a separate
+/// run with its hyperparameters, nested in the job's run or, outside a job, in one run for the search.
 ///
-/// Samples are artifacts, as with MLflowCallback, if the workspace takes them through its MLflow interface.
+/// Samples are artifacts, as with MLflowCallback, if the workspace accepts them through its MLflow interface.
 ///
 /// Sending, keeping unsent entries and resuming work as in MLflowCallback. Parameters are sent if
 /// `log_params` is set. Checkpoints aren't, because Azure keeps them in its own store;
@@ -57,7 +57,7 @@ struct AzureMLCallback {
   void on(const TrainError& e);
   void on(const TrainEnd& e);
 
-  nlohmann::ordered_json config = {};  ///< More parameters, with `log_params`; those of the arguments win.
+  nlohmann::ordered_json config = {};  ///< More parameters, with `log_params`; the arguments' parameters win.
 
   detail::NotCopied<detail::MLflowSession> open_run = {};  ///< The open run.
 

@@ -4,5 +4,5 @@
 #error "etude/integrations/codecarbon.hpp needs a library: link etude::codecarbon"
 #endif
 
-/// CodeCarbonCallback. Its declaration is in a file of its own because its parts need it, too.
+/// CodeCarbonCallback. It is declared in a separate file because its parts include it, too.
 #include "etude/integrations/codecarbon/codecarbon_callback.hpp"

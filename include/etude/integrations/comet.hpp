@@ -4,5 +4,5 @@
 #error "etude/integrations/comet.hpp needs a library: link etude::comet"
 #endif
 
-/// CometCallback. Its declaration is in a file of its own because its parts need it, too.
+/// CometCallback. It is declared in a separate file because its parts include it, too.
 #include "etude/integrations/comet/comet_callback.hpp"

@@ -24,11 +24,11 @@ class MLflowSession;
 
 using MLflowTags = std::map<std::string, std::string>;
 
-/// Sends a training to an MLflow server, as Hugging Face's callback of this name does: a run of its own with
-/// the arguments as parameters, every log as metrics under their own names at `state.global_step`, and
-/// optionally the files of each checkpoint. A training that throws ends as FAILED, one stopped by a signal as
-/// KILLED, and any other as FINISHED. A training resumed from a checkpoint continues its run; repeated steps
-/// appear twice in the metrics' histories, because the server can't remove values.
+/// Sends a training to an MLflow server, as Hugging Face's callback of this name does: a run with the
+/// arguments as parameters, every log as metrics with unchanged names at `state.global_step`, and optionally
+/// the files of each checkpoint. A training that throws ends as FAILED, one stopped by a signal as KILLED,
+/// and any other as FINISHED. A training resumed from a checkpoint continues its run; repeated steps appear
+/// twice in the metrics' histories, because the server can't remove values.
 ///
 /// Samples are artifacts: pictures under `images/`, as `mlflow.log_image` names them, so that the run's page
 /// shows them by step; texts as `texts/NAME/step-STEP.txt`, sounds as `audio/NAME/step-STEP.wav`.
@@ -47,7 +47,7 @@ using MLflowTags = std::map<std::string, std::string>;
 /// MLFLOW_RUN_ID names. Logs in the first process only.
 ///
 /// Throws ArgumentError at the beginning of training for an invalid address, tags or numbers, a spool that
-/// can't be written, and a run or experiment that the server, if it answers at once, doesn't have.
+/// can't be written, and for a run or experiment that doesn't exist, if the server answers at once.
 struct MLflowCallback {
   using this_callback = MLflowCallback;
   ETUDE_STRUCT(
@@ -81,10 +81,10 @@ struct MLflowCallback {
   void on(const TrainError& e);
   void on(const TrainEnd& e);
 
-  /// Sends metrics of one's own like a log; for callbacks that contain this one.
+  /// Sends additional metrics like a log; for callbacks that contain this one.
   void log(const Context& e, const Metrics& metrics);
 
-  nlohmann::ordered_json config = {};  ///< More parameters; those of the arguments win.
+  nlohmann::ordered_json config = {};  ///< More parameters; the arguments' parameters win.
 
   detail::NotCopied<detail::MLflowSession> open_run = {};  ///< The open run.
 

@@ -36,9 +36,9 @@ ETUDE_DETAIL_FOR_TRACKERS(ETUDE_DETAIL_TRACKER)
 #undef ETUDE_DETAIL_TRACKER
 
 /// Adds the trackers named in `args.report_to`, with default options, to a trainer that has RuntimeCallbacks,
-/// and returns their handles. "all" adds those that this program was built with and the environment is ready
-/// for (`Callback::is_available()`), except those that the trainer already has. Naming a tracker that this
-/// program wasn't built with is an ArgumentError when training begins.
+/// and returns their handles. "all" adds the trackers that this program was built with and that the
+/// environment is ready for (`Callback::is_available()`), except those that the trainer already has. A
+/// tracker that this program wasn't built with causes an ArgumentError when training begins.
 template <class Trainer>
 std::vector<CallbackHandle> add_trackers(Trainer& trainer) {
   std::vector<CallbackHandle> handles;

@@ -26,15 +26,15 @@ struct TensorBoardRun;
 /// Face's TensorBoardCallback in its folder, `output_dir/runs/Nov21_09-06-38_host` or
 /// TENSORBOARD_LOGGING_DIR, and in its names, `train/loss`, `eval/loss`, `args`, `model_config`. In addition
 /// it writes the graph of a TorchScript model or the layers of any other, histograms every `histogram_steps`,
-/// and at the end the arguments with the last metrics for the HPARAMS page, in a run of its own within the
-/// folder as PyTorch's `add_hparams` does.
+/// and at the end the arguments with the last metrics for the HPARAMS page, in a separate run within the
+/// folder, as PyTorch's `add_hparams` does.
 ///
-/// Samples are pictures, sounds and texts of their step; a caption is a text under its picture's or sound's
-/// tag.
+/// Samples are written as pictures, sounds and texts at their step; a caption is a text under its picture's
+/// or sound's tag.
 ///
 /// A resumed training continues in its folder: a SessionLog START hides the points that are repeated, while
 /// those at the checkpoint's own step are kept. If the files are gone, `state.log_history` is written again.
-/// Another training within the same second gets a folder of its own, and so does each trial of a search.
+/// A second training within the same second gets a separate folder, and so does each trial of a search.
 ///
 /// A log is one record, written by one system call, so logs survive if the process is killed. Histograms of
 /// gradients show them before clipping. The host reads them, so steps with histograms wait for the device.
@@ -73,7 +73,7 @@ struct TensorBoardCallback {
   void on(const TrainError& e);
   void on(const TrainEnd& e);
 
-  /// Writes texts and histograms of one's own to the run; null before it is open, and outside the first
+  /// The writer, for additional texts and histograms; null before the run is open, and outside the first
   /// process.
   SummaryWriter* writer() const;
 

@@ -24,10 +24,10 @@ namespace etude::inline v0 {
 ///
 /// Samples are rows with wandb.Image, wandb.Audio and, for texts, wandb.Html.
 ///
-/// Unlike that callback it sends nothing. Whatever the mode, the run is an offline one,
+/// Unlike Hugging Face's callback, this one sends nothing. Whatever the mode, the run is an offline one,
 /// `wandb/offline-run-TIME-ID` in `dir`, and unless the mode is `offline` a warning names the command that
-/// uploads it. The label is "etude_trainer". A training resumed from a checkpoint continues its run, in a
-/// folder of its own to upload after the first. A run is finished when the next training begins or the
+/// uploads it. The label is "etude_trainer". A training resumed from a checkpoint continues its run in a
+/// second folder, to be uploaded after the first. A run is finished when the next training begins or the
 /// callback is destroyed, since evaluations may follow; if the training throws, it is finished at once and
 /// marked as failed, as it is after SIGTERM or SIGINT, with exit code 255. A killed process leaves a failed
 /// run with all rows so far.

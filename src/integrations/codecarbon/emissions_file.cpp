@@ -79,7 +79,7 @@ std::vector<std::string> columns(const std::vector<std::string_view>& records) {
   return sorted == expected ? columns : std::vector<std::string>();
 }
 
-/// The index of a run's last record; that of the header if it has none.
+/// The index of a run's last record; the header's index if it has none.
 std::size_t find(const std::vector<std::string_view>& records, const std::vector<std::string>& columns,
                  std::string_view run_id) {
   const auto column = static_cast<std::size_t>(std::ranges::find(columns, "run_id") - columns.begin());

@@ -112,7 +112,7 @@ std::string server_in(const std::string& api_key) {
     const auto info = nlohmann::json::parse(text, nullptr, false);
     if (info.is_object()) return info.value("baseUrl", "");
   } catch (const std::exception&) {
-    // another kind of key with a * in it
+    // the key has a * for some other reason
   }
   return "";
 }
@@ -184,7 +184,7 @@ void set_key(Settings& settings, const Configuration& variable, const CometCallb
         "CometCallback: mode (or COMET_MODE) is 'get', which needs experiment_key (or COMET_EXPERIMENT_KEY)");
   settings.key_is_new = given.empty() && !continues;
   settings.key = !given.empty() ? given : continues ? callback.run_key : random_name() + random_name();
-  // The earlier part may not be uploaded yet when this one is.
+  // The earlier part may not have been uploaded when this one is.
   if (continues && settings.mode == "create") settings.mode = "get_or_create";
 }
 

@@ -52,13 +52,13 @@ void Online::fail(const std::string& what) noexcept {
     failed_ = true;
     put_one("fail", {{"error", what}});
   } catch (const std::exception&) {
-    // The end reports it, too.
+    // It is also reported at the end.
   }
 }
 
 void Online::drain(std::chrono::milliseconds at_most) {
   const auto end = std::chrono::steady_clock::now() + at_most;
-  // A server that has never answered may not exist.
+  // A server that has never answered may not exist, so wait for it only briefly.
   const auto a_while = [](std::int64_t sent) { return std::chrono::milliseconds(sent > 0 ? 2000 : 250); };
   for (auto before = outbox_.counts().sent; !outbox_.drain(a_while(before));) {
     const auto sent = outbox_.counts().sent;
@@ -92,10 +92,10 @@ void Online::finish() noexcept {
   try {
     put_one("end", {{"start", start_time_}, {"stop", now()}, {"failed", failed_}});
     drain(std::chrono::seconds(10));
-    if (reported_) ++reported_->sent;  // the end alone needs no second report
+    if (reported_) ++reported_->sent;  // the final message alone needs no further report
     if (outbox_.counts() != reported_) report_counts();
   } catch (const std::exception&) {
-    // The server notices by itself that nothing more comes.
+    // The server notices by itself that no more messages arrive.
   }
 }
 

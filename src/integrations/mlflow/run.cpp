@@ -231,10 +231,11 @@ void MLflowRun::send_rest() {
     const auto at_most = std::min(slice, left());
     const auto asked = steady_clock::now();
     if (outbox_.drain(at_most) || report_->silence() > seconds(report_->is_alive() ? 5 : 1)) break;
-    const bool is_early = steady_clock::now() - asked < at_most;  // earlier requests have failed
+    const bool is_early =
+        steady_clock::now() - asked < at_most;  // drain() returns early after a failed request
     if (!is_early && report_->failures() == failures) continue;
     failures = report_->failures();
-    // A hanging store has used its time, and another training's entries may never be accepted.
+    // A store that hangs has used up its time, and another training's entries may never be accepted.
     if (report_->is_alive() ? report_->has_hung() || outbox_.spool().empty() : is_early) break;
     if (const auto now_sent = outbox_.counts().sent; std::exchange(sent, now_sent) != now_sent)
       failing_since.reset();
@@ -276,7 +277,8 @@ namespace mlflow {
 
 namespace {
 
-/// Kept in the search's folder: another folder of this name, later or on another machine, is another search.
+/// The name is kept in the search's folder, so that a folder of the same name, later or on another machine,
+/// is a different search.
 std::string search_id(const std::filesystem::path& folder) {
   const auto file = folder / ".etude-search",
              partial = folder / fmt::format(".etude-search.{}", random_name());
@@ -289,7 +291,7 @@ std::string search_id(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   std::ofstream(partial) << random_name();
-  std::filesystem::create_hard_link(partial, file, error);  // unless another process was faster
+  std::filesystem::create_hard_link(partial, file, error);  // fails if another process was faster
   std::filesystem::remove(partial, error);
   auto id = read();
   return id.empty() ? url_escaped(folder.string()) : id;
@@ -326,7 +328,7 @@ void check_ids(const MLflowRunOptions& options) {
                         options.experiment_name, experiment->name, options.attach_to));
     }
   } catch (const Unreachable&) {
-    // the sender will find out
+    // the sender will report it
   } catch (const Refused&) {
   }
 }
@@ -353,7 +355,7 @@ void nest_trial(MLflowRunOptions& options, const Context& e, const std::string& 
 void identify_mlflow_run(MLflowRunOptions& options, const std::string& run_key,
                          const std::string& attached_to, bool resumes) {
   if (!options.attach_to.empty() || !options.experiment_id.empty()) {
-    // In a detached thread: libcurl can't be interrupted while no name server answers.
+    // Runs in a detached thread, since libcurl can't be interrupted while it waits for a name server.
     std::packaged_task<void()> check([options] {
       const OwnWork asking(OwnWork::load);
       mlflow::check_ids(options);

@@ -18,7 +18,7 @@ namespace mlflow {
 
 namespace {
 
-/// Our tags of a run: its own name, and when its latest sender began; and of a search's run, its name.
+/// Our tags: a run's key, the time when its latest sender began, and the key of a search's run.
 constexpr const char *run_key = "etude.run", *begun = "etude.begun", *search = "etude.search";
 
 constexpr const char* partly = "an entry counts as dropped if the server doesn't take all of it";
@@ -88,7 +88,7 @@ MLflowSender::MLflowSender(MLflowClient client, const Spool& spool, std::shared_
   experiment_id_ = mlflow::text(memory, "experiment_id");
 }
 
-// Without the artifacts' address, which may contain credentials.
+// The message leaves out the artifacts' address, which may contain credentials.
 nlohmann::ordered_json MLflowSender::memory() const {
   return {{"run_id", run_id_}, {"experiment_id", experiment_id_}};
 }
@@ -184,7 +184,8 @@ MLflowRunInfo MLflowSender::create(const std::string& experiment, const Json& en
 std::string MLflowSender::run_of_search(const std::string& experiment, const Json& entry) {
   const auto& search = entry.at("search");
   const auto id = mlflow::text(search, "id");
-  // Trials in several processes begin at once, and the server would let each create one.
+  // Trials in several processes may begin at the same time, and the server would let each create a run for
+  // the search.
   std::optional<LockFile> lock;
   for (int attempt = 0; attempt < 100; ++attempt) {
     lock.emplace(std::filesystem::path(mlflow::text(search, "folder")) / ".etude-search.lock");
@@ -199,7 +200,7 @@ std::string MLflowSender::run_of_search(const std::string& experiment, const Jso
     tags.push_back(mlflow::tag(mlflow::search, id));
     run = create(experiment, entry, search.at("name"), std::move(tags));
   }
-  // At once, since nobody could end it for a search that is killed; each trial moves its end.
+  // Ended at once, since no process could end it if the search is killed; each trial updates the end time.
   client_.set_status(run->id, "FINISHED", mlflow::time_in_ms());
   return run->id;
 }

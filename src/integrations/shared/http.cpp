@@ -64,7 +64,7 @@ std::size_t take_header(const char* line, std::size_t size, std::size_t count, v
     auto value = header.substr(name.size());
     value = value.substr(std::min(value.find_first_not_of(' '), value.size()));
     value = value.substr(0, value.find_first_of(" \r\n"));
-    // It may also be a date; then our own pauses apply.
+    // The header may also hold a date; then the outbox's pauses apply.
     if (const auto seconds = read_number<std::int64_t>(value); seconds && *seconds >= 0)
       static_cast<HttpResponse*>(response)->retry_after =
           std::chrono::seconds(std::min<std::int64_t>(*seconds, 3600));
@@ -112,7 +112,7 @@ HttpResponse HttpClient::send(const HttpRequest& request) {
 
   http::Headers headers;
   for (const auto& header : options_.secret_headers) http::add(headers, header);
-  http::add(headers, "Expect:");  // otherwise libcurl waits a second for servers that don't know it
+  http::add(headers, "Expect:");  // otherwise libcurl waits a second for servers that ignore the header
 
   HttpResponse response;
   set(CURLOPT_URL, request.url.c_str());
@@ -203,7 +203,7 @@ std::vector<std::string> HttpClient::secrets() const {
 
 HttpResponse HttpClient::checked(const HttpRequest& request, HttpResponse response) const {
   if (response.status >= 200 && response.status < 300) return response;
-  // Servers repeat what they received.
+  // Servers may repeat the request in their answer.
   for (const auto& secret : secrets())
     for (auto at = response.body.find(secret); at != response.body.npos; at = response.body.find(secret, at))
       response.body.replace(at, secret.size(), "***");

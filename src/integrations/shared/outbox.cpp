@@ -76,7 +76,8 @@ bool Outbox::drain(std::chrono::milliseconds at_most) {
   ++hurries_;
   const auto first = attempts_begun_;
   changed_->notify_all();
-  // An attempt that was running when this was called may have failed for a reason that is gone.
+  // An attempt that was already running at the call may fail for a reason that no longer holds, so it doesn't
+  // count.
   changed_->wait_for(lock, at_most, [&] { return idle_ || last_failed_ >= first; });
   return idle_;
 }
@@ -163,7 +164,7 @@ void Outbox::run() {
       const std::lock_guard lock(mutex_);
       report("unknown", fault.what());
     }
-    // Spread out, since many runs may have lost the same server.
+    // The pauses are randomised, since many runs may have lost the same server.
     wait = std::max(wait, at_least);
     wait += std::chrono::milliseconds(random() % static_cast<std::uint64_t>(wait.count() / 4 + 1));
     next_pause = std::min(2 * next_pause, options_.longest_pause);
@@ -178,7 +179,7 @@ void Outbox::run() {
   }
 }
 
-// Leftovers may never be accepted, and nothing else should wait for them.
+// Leftovers may never be accepted, so nothing else waits for them.
 void Outbox::pause(bool is_own, std::int64_t hurries, std::chrono::milliseconds wait,
                    std::chrono::milliseconds at_least) {
   using Clock = std::chrono::steady_clock;

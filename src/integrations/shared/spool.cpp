@@ -158,7 +158,7 @@ Spool::Spool(const std::filesystem::path& directory, const std::string& tracker,
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   const auto name = tracker + '-' + random_name();
-  // Under a name that no process takes up until it is locked and complete.
+  // The folder has a name that no other process picks up until it is locked and complete.
   folder_ = directory / ('.' + name);
   spool::make_folder(folder_);
   take_lock();
@@ -239,7 +239,7 @@ std::vector<std::unique_ptr<Spool>> Spool::abandoned(const std::filesystem::path
 Spool::~Spool() {
   // The owner of one that couldn't be locked is unknown.
   if (!entries_ || waiting_ > 0 || lock_->state() == LockState::taken) return;
-  // A process killed meanwhile leaves nothing that would be taken up.
+  // A process killed in between leaves nothing that would be picked up.
   auto gone = folder_;
   gone.replace_filename('.' + folder_.filename().string());
   std::error_code error;
@@ -336,7 +336,7 @@ void Spool::advance(std::int64_t end, const nlohmann::ordered_json& memory) {
   if (begin_ != 0) write_down(begin_);
 }
 
-// Not under the lock, which the training waits for.
+// The lock isn't held here, since the training waits for it.
 bool Spool::write_down(std::int64_t begin) const {
   try {
     spool::write(folder_ / spool::sent, {{"bytes", begin}, {"memory", memory_}});

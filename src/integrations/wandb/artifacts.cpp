@@ -113,7 +113,7 @@ std::filesystem::path WandbArtifacts::copy_of(const std::filesystem::path& sourc
     if (entry.is_directory()) {
       std::filesystem::create_directories(target);
     } else if (entry.is_regular_file()) {
-      // A link to a symbolic link would be one, too, and lead nowhere from here.
+      // A hard link to a symbolic link is itself a symbolic link, and would be dangling here.
       std::filesystem::create_hard_link(std::filesystem::canonical(entry.path()), target, error);
       if (error) std::filesystem::copy_file(entry.path(), target);
     }

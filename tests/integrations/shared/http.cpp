@@ -20,8 +20,8 @@ using etude::detail::Unreachable;
 using etude::detail::without_credentials;
 using namespace std::chrono_literals;
 
-/// Listens on a port of its own. /echo returns the request's body; /STATUS that status, with the credentials
-/// that it received.
+/// Listens on a free port. /echo returns the request's body; /STATUS returns that status, with the
+/// credentials that it received.
 class Server {
  public:
   Server() {

@@ -16,7 +16,7 @@
 
 #include "common/folder.hpp"
 
-/// Reads event files without the code that writes them.
+/// Reads event files independently of the code that writes them.
 namespace toy {
 
 inline std::uint32_t crc32c(std::string_view bytes) {

@@ -34,7 +34,7 @@ toy::EventHistogram histogram_of(const torch::Tensor& tensor, std::int64_t not_f
   return events.at(1).values.at(0).histogram;
 }
 
-/// The fields of a google.protobuf.Value in words.
+/// Formats the fields of a google.protobuf.Value as text.
 std::string value_text(protozero::pbf_reader value) {
   value.next();
   switch (value.tag()) {

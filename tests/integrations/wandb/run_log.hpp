@@ -211,8 +211,8 @@ inline std::vector<std::filesystem::path> wandb_runs(const std::filesystem::path
   return folders;
 }
 
-/// While it lives, Weights & Biases' variables are these and no others, and settings files are only where
-/// these specify.
+/// While it lives, only the given variables of Weights & Biases are set, and settings files are read only
+/// where they say.
 class WandbVariables {
  public:
   explicit WandbVariables(const std::map<std::string, std::string>& variables = {}) {

@@ -10,7 +10,7 @@
 
 namespace etude::inline v0::detail {
 
-/// The expiring tokens of an Azure ML job: each is requested with its predecessor. All senders to the job
+/// The expiring tokens of an Azure ML job; each is requested with the one before it. All senders to the job
 /// share them.
 class AzureMLTokens final : public TokenSource {
  public:
@@ -26,7 +26,7 @@ class AzureMLTokens final : public TokenSource {
   std::chrono::steady_clock::time_point next_;
 };
 
-/// The tokens of `url`, shared in the process: a training begins with the newest one that another has
+/// The tokens of `url`, shared in the process: a training begins with the newest token that any training has
 /// obtained.
 std::shared_ptr<AzureMLTokens> azureml_tokens(const std::string& url, std::chrono::seconds interval);
 

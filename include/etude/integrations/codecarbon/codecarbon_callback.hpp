@@ -36,9 +36,9 @@ struct EmissionsTotals {
 /// the current folder, else from the one in the home folder (section `[codecarbon]`), else it is CodeCarbon's
 /// default. The file goes to `output_dir` of the training arguments by default.
 ///
-/// - CPU: RAPL's counters if they can be read (otherwise a warning names the unreadable one), or the load of
-/// the machine and the processor's TDP: `force_cpu_power`, or the processor's entry in
-/// `hardware/cpu_power.csv` of `data_dir`, or 4 W per thread.
+/// - CPU: RAPL's counters if they can be read (otherwise a warning names the unreadable one), otherwise the
+///   machine's load and the processor's TDP: `force_cpu_power`, or the processor's entry in
+///   `hardware/cpu_power.csv` of `data_dir`, or 4 W per thread.
 /// - GPUs: NVIDIA's energy counters, or the power sampled once a second on GPUs without one.
 /// - Memory: CodeCarbon's estimate for the installed modules.
 /// - Carbon intensity: the country's, from this library's table or from CodeCarbon's own tables in

@@ -22,8 +22,8 @@ EmissionsTotals totals_of(const EmissionsRow& row);
 /// A UUID of version 4: 36 characters.
 std::string random_uuid();
 
-/// Measures one training, in a thread of its own, and keeps its row in the file. A child made by fork()
-/// measures and writes nothing; its parent does.
+/// Measures one training, in a separate thread, and keeps its row in the file up to date. A child made by
+/// fork() measures and writes nothing; its parent does.
 class EmissionsRun {
  public:
   /// `options` are complete. Continues from `before`, or from the row of `run_id` if that has larger totals.

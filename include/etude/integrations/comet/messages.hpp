@@ -37,10 +37,11 @@ Message graph(std::string text);
 /// The program's path.
 Message file_name();
 
-/// Machine, system, user and command without its arguments. Fields about Python describe what runs instead.
+/// Machine, system, user and command without its arguments. Fields about Python describe the program that
+/// runs instead.
 Message system_details();
 
-/// A file of the run under a name of its own; `file_path` is its place in the archive.
+/// A file of the run under a unique name; `file_path` is its path in the archive.
 Message asset(std::string_view name, std::string_view file_path, std::int64_t step, std::int64_t time);
 
 /// A sample's file, as Comet's `log_image`, `log_audio` and `log_text` upload it.

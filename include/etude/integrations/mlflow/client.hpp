@@ -16,7 +16,7 @@
 
 namespace etude::inline v0::detail {
 
-/// Gets new tokens when a server's tokens expire during a training.
+/// Provides new tokens when a server's tokens expire during a training.
 class TokenSource {
  public:
   TokenSource() = default;

@@ -59,8 +59,8 @@ class MLflowRun {
                   std::int64_t at_most);
   /// Sends every file of the checkpoint, under its name.
   void log_checkpoint(const std::filesystem::path& checkpoint);
-  /// Sends samples as files under the names that `mlflow.log_image` gives them, and the like for texts and
-  /// sounds.
+  /// Sends samples as files: images under the names that `mlflow.log_image` uses, texts and sounds under
+  /// similar ones.
   void log_samples(const std::vector<Sample>& samples, std::int64_t step);
   /// `status` is FINISHED, FAILED or KILLED; reports how much was sent.
   void end(std::string_view status);
@@ -88,14 +88,13 @@ class MLflowRun {
 /// The members of an object, as log_params takes them.
 std::vector<std::pair<std::string, nlohmann::ordered_json>> members(const nlohmann::ordered_json& values);
 
-/// Makes the run of a trial a run of its own within `parent_run_id`, or else within the run to attach to
-/// unless that is `run_id`, the trial's, or else within a run of its search, which the sender finds or
-/// creates.
+/// Nests a trial's run: in `parent_run_id` if given; else in the run to attach to, unless that is the trial's
+/// own `run_id`; else in a run for the search, which the sender finds or creates.
 void nest_trial(MLflowRunOptions& options, const Context& e, const std::string& run_id);
 
 /// Sets `key` and `attach_to` in `options`: to `run_key` and `attached_to` if a training `resumes` from its
-/// checkpoint, or for a new run. Throws ArgumentError for a run or an experiment that the user named by its
-/// id and that doesn't exist, or that don't belong together, if the server reports so within 2 s.
+/// checkpoint, or for a new run. Throws ArgumentError if the server reports within 2 s that the run or
+/// experiment that the user gave by id doesn't exist, or that the run isn't in the experiment.
 void identify_mlflow_run(MLflowRunOptions& options, const std::string& run_key,
                          const std::string& attached_to, bool resumes);
 

@@ -12,11 +12,11 @@
 /// value if it may hold credentials.
 namespace etude::inline v0::detail {
 
-/// MLFLOW_TRACKING_USERNAME and PASSWORD, or those of ~/.mlflow/credentials; else MLFLOW_TRACKING_TOKEN. Also
-/// the TLS variables, and MLFLOW_HTTP_REQUEST_TIMEOUT.
+/// MLFLOW_TRACKING_USERNAME and PASSWORD, or the credentials in ~/.mlflow/credentials; else
+/// MLFLOW_TRACKING_TOKEN. Also the TLS variables, and MLFLOW_HTTP_REQUEST_TIMEOUT.
 HttpOptions mlflow_http_options();
 
-/// `given`, then those of MLFLOW_TAGS that it lacks, then those of MLFLOW_RUN_CONTEXT.
+/// `given`, then tags from MLFLOW_TAGS that it lacks, then tags from MLFLOW_RUN_CONTEXT.
 std::map<std::string, std::string> mlflow_tags(const std::map<std::string, std::string>& given);
 
 /// `given`, or MLFLOW_MAX_LOG_PARAMS; -1 is all.
@@ -24,7 +24,7 @@ std::int64_t mlflow_max_params(std::optional<std::int64_t> given);
 
 /// The server's address, without credentials, which go to `http`: `given`, which mustn't have any, or else
 /// MLFLOW_TRACKING_URI. `instead_of` is a scheme that stands for https, such as azureml. If it is https and
-/// `http` verifies certificates without having its own, `http` gets REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE.
+/// `http` verifies certificates but names no file of them, `http` gets REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE.
 std::string mlflow_address(const std::string& given, HttpOptions& http, const std::string& instead_of = "");
 
 /// The value of a variable, a whole number of at least 0, if it is set.

@@ -15,8 +15,8 @@ namespace etude::inline v0::detail {
 class AppendFile {
  public:
   AppendFile() = default;
-  /// A new file that only its owner may read (`mode` 0600), or others too. Throws ArgumentError if it can't
-  /// be created or already exists.
+  /// A new file; `mode` 0600 lets only its owner read it. Throws ArgumentError if it can't be created or
+  /// already exists.
   AppendFile(const std::filesystem::path& path, unsigned mode);
   AppendFile(AppendFile&&) = default;
   AppendFile& operator=(AppendFile&&) = default;

@@ -20,7 +20,7 @@ struct HttpOptions {
   std::string bearer = {};                        ///< otherwise this token, if there is one.
   std::vector<std::string> secret_headers = {};   ///< "Name: value", sent with every request.
   bool verify = true;                             ///< Verify the server's certificate.
-  std::filesystem::path certificates = {};        ///< Those to trust, in PEM; the system's if empty.
+  std::filesystem::path certificates = {};        ///< Trusted certificates, in PEM; the system's if empty.
   std::filesystem::path client_certificate = {};  ///< Including its key, in PEM.
   std::chrono::seconds timeout{120};              ///< The time limit for an answer.
 };

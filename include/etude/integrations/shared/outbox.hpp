@@ -69,9 +69,9 @@ class Outbox {
     std::size_t max_entries = 1000;                          ///< The most that a sender is offered at once.
     std::size_t max_bytes = 900'000;                         ///< Their approximate size.
     std::int64_t max_waiting_bytes = std::int64_t{1} << 30;  ///< Entries beyond this are dropped.
-    /// The limit for bytes of kept files that exist nowhere else any more, such as rotated checkpoints; no
-    /// more files are kept beyond it. 16 GiB are one checkpoint of a billion parameters with its optimizer,
-    /// or many of smaller models. As much, or a hundredth of the disk if that is less, stays free for the
+    /// The most bytes of kept files that exist nowhere else any more, such as rotated checkpoints; beyond it
+    /// no more files are kept. 16 GiB hold one checkpoint of a billion parameters with its optimizer, or many
+    /// of smaller models. The same amount, or a hundredth of the disk if that is less, stays free for the
     /// training.
     std::int64_t max_kept_bytes = std::int64_t{1} << 34;
     std::chrono::milliseconds first_pause{1000};      ///< After an error; doubled each time,

@@ -10,9 +10,9 @@
 
 namespace etude::inline v0::detail {
 
-/// A run's parameters for a tracker: a trial's hyperparameters, the members of `config`, which is the user's,
-/// and those of the arguments, which win over both, as hyperparameters do over `config`. A `config` that
-/// isn't an object is stored under "config".
+/// A run's parameters for a tracker: the training arguments, a trial's hyperparameters, and the members of
+/// the user's `config`; of equal names, the first of these wins. A `config` that isn't an object is stored
+/// under "config".
 nlohmann::ordered_json run_parameters(const TrainingArguments& args, const nlohmann::ordered_json& config,
                                       const nlohmann::json& trial_params = nullptr);
 

@@ -11,7 +11,7 @@ namespace etude::inline v0::detail {
 
 /// The search that a trial belongs to, for trackers that show its trials together.
 struct TrackedSearch {
-  std::filesystem::path folder;  ///< The same for all its trials.
+  std::filesystem::path folder;  ///< The search's folder, the same for all its trials.
   std::string name;              ///< `run_name` if the user has set it, or else the folder's.
   bool has_folders = false;      ///< Each trial has a folder with its name in `folder`.
 };

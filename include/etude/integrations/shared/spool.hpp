@@ -56,9 +56,9 @@ class Spool {
   const std::filesystem::path& folder() const { return folder_; }
 
   /// Captures a file as it is now, so that it outlives the original: as a hard link, or as a copy if the file
-  /// system can't link. Returns its name here. Throws ArgumentError if that fails, if kept files without an
-  /// original take more than `max_bytes`, or if they would leave less than that, or than a hundredth of the
-  /// disk if that is less, free once all originals are gone.
+  /// system can't link. Returns its name in the spool. Throws ArgumentError if that fails, if kept files
+  /// without an original take more than `max_bytes`, or if the disk would have less free space than
+  /// `max_bytes`, or than a hundredth of its size if that is less, once all originals are gone.
   std::string keep(const std::filesystem::path& file, std::int64_t max_bytes);
   /// Removes a kept file.
   void let_go(const std::string& name) const;

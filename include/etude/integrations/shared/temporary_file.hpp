@@ -5,8 +5,9 @@
 
 namespace etude::inline v0::detail {
 
-/// A file with these bytes in `folder` until it is destroyed, for code that captures files as they are: there
-/// it costs a hard link. Only its owner may read it. Throws ArgumentError if it can't be written.
+/// A file in `folder` with the given bytes, which the destructor removes. For code that captures files: on
+/// the same disk, that costs only a hard link. Only its owner may read it. Throws ArgumentError if it can't
+/// be written.
 class TemporaryFile {
  public:
   TemporaryFile(const std::filesystem::path& folder, std::string_view bytes);

@@ -24,8 +24,8 @@ void seal(std::string& record);
 /// The event files of a folder in the order in which they are read; empty if it can't be read.
 std::vector<std::filesystem::path> event_files(const std::filesystem::path& folder);
 
-/// The records of `step` or later that were written until `time` and that no later file hides with its
-/// SessionLog START. A file is read up to the first incomplete record.
+/// The records of `step` or later that were written by `time` and that no later file hides with a SessionLog
+/// START. A file is read up to the first incomplete record.
 std::vector<std::string> records_from(const std::vector<std::filesystem::path>& files, std::int64_t step,
                                       double time);
 

@@ -32,9 +32,9 @@ class SummaryWriter {
   /// Creates the folder, and a new file in it. Throws ArgumentError on failure.
   explicit SummaryWriter(const std::filesystem::path& log_dir);
 
-  /// These files store values as floats.
+  /// Adds a scalar. Event files store values as floats.
   void add_scalar(std::string_view tag, double value, std::int64_t global_step = 0);
-  /// Several scalars at once, all of them or none.
+  /// Writes several scalars at once, either all or none.
   void add_scalars(const std::vector<std::pair<std::string, double>>& values, std::int64_t global_step = 0);
   /// The text is shown as Markdown.
   void add_text(std::string_view tag, std::string_view text, std::int64_t global_step = 0);
@@ -47,9 +47,9 @@ class SummaryWriter {
   /// The operations of a TorchScript model, or the layers of any other.
   void add_graph(const Model& model);
 
-  /// A training's hyperparameters and start time in Unix seconds, for the page that compares it with others
-  /// by the last scalars in this folder; so it needs a folder of its own. Values are numbers, bools and
-  /// texts; null is left out, and nested values become text.
+  /// A training's hyperparameters and start time in Unix seconds, for the page that compares trainings by the
+  /// last scalars in their folders; so each needs a separate folder. Values are numbers, bools and texts;
+  /// null is left out, and nested values become text.
   void add_hparams(const std::vector<std::pair<std::string, nlohmann::ordered_json>>& hparams,
                    double started);
   /// Records that the session has ended.

@@ -12,7 +12,7 @@
 
 namespace etude::inline v0::detail {
 
-/// This many random letters and digits.
+/// A text of `length` random letters and digits.
 std::string wandb_random(std::size_t length);
 
 /// A file's MD5 in base64, as Weights & Biases writes it. Throws Error if the file can't be read.
@@ -27,11 +27,11 @@ std::string wandb_artifact_name(std::string name);
 /// The aliases that Hugging Face gives a checkpoint, according to its trainer_state.json.
 std::vector<std::string> wandb_checkpoint_aliases(const std::filesystem::path& checkpoint);
 
-/// Makes artifacts of folders in a thread of its own, which reads their files for the digests. Since `wandb
+/// Makes artifacts of folders in a separate thread, which reads their files for the digests. Since `wandb
 /// sync` removes each uploaded file, artifacts are copies, made of hard links if possible.
 class WandbArtifacts {
  public:
-  /// That thread calls `write` with each artifact's message, or `report` with the error.
+  /// The thread calls `write` with each artifact's message, or `report` with the error.
   struct Outcome {
     std::function<void(const std::string& message)> write, report;
   };
@@ -42,7 +42,7 @@ class WandbArtifacts {
   /// A new folder for one artifact's files. Throws Error if it can't be created.
   std::filesystem::path make_folder();
 
-  /// The same, with a copy of everything in `source`. Throws Error.
+  /// A new folder with a copy of everything in `source`. Throws Error if it can't be created.
   std::filesystem::path copy_of(const std::filesystem::path& source);
 
   /// Makes an artifact of one of these folders. Without aliases it gets a checkpoint's; "latest" is always

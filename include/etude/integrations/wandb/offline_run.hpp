@@ -22,7 +22,7 @@ namespace etude::inline v0::detail {
 /// Metrics, each name once.
 using WandbValues = std::vector<std::pair<std::string, double>>;
 
-/// The id that an unfinished run left in a file; empty if none.
+/// The id that an unfinished run left in a file; empty if there is none.
 std::string wandb_interrupted_run(const std::filesystem::path& file);
 
 /// An offline run that is being written: the folder offline-run-TIME-ID for `wandb sync`. Metrics are on the

@@ -13,7 +13,7 @@
 namespace etude::inline v0::detail {
 
 /// A tensor's histogram in the form of Weights & Biases: 64 bins from the least to the greatest value,
-/// counted as its own `watch` does. Non-finite values are left out; nullopt if all are. Values that a sparse
+/// counted as wandb's `watch` does. Non-finite values are left out; nullopt if all are. Values that a sparse
 /// tensor doesn't store count as zeros.
 std::optional<std::string> wandb_histogram(const torch::Tensor& tensor);
 
