@@ -196,7 +196,7 @@ def trace(model, inputs):
     if dynamic_shapes(inputs) == dynamic_shapes(inputs, length=False):
         attempts = attempts[1:]
     logged = logging.root.manager.disable
-    logging.disable(logging.ERROR)  # pages about attempts that fail
+    logging.disable(logging.ERROR)  # failed attempts log pages of text
     try:
         for varying, batch, length in attempts:
             try:
@@ -225,7 +225,7 @@ def saved(graph):
 def add_evaluation(entries, evaluation):
     """Adds a second graph that shares the weights of the first."""
     entries["models/eval.json"] = evaluation["models/model.json"]
-    entries["data/sample_inputs/eval.pt"] = evaluation["data/sample_inputs/model.pt"]  # Python's loader wants it
+    entries["data/sample_inputs/eval.pt"] = evaluation["data/sample_inputs/model.pt"]  # Python's loader requires it
     for kind, prefix in (("weights", "weight_"), ("constants", "tensor_")):
         folder = f"data/{kind}/"
         config = f"{folder}model_{kind}_config.json"
@@ -256,7 +256,7 @@ def adapter(model):
     def name_of(tensor):
         if place(tensor) in own:
             return own[place(tensor)]
-        same = [name for name, parameter in trained.items() if torch.equal(parameter, tensor)]  # a copy, as of prompts
+        same = [name for name, parameter in trained.items() if torch.equal(parameter, tensor)]  # a copy, such as a prompt's
         return same[0] if len(same) == 1 else None
 
     names = {name: name_of(tensor) for name, tensor in peft.get_peft_model_state_dict(model, adapter_name=model.active_adapter).items()}
@@ -306,14 +306,14 @@ def loss_items(model, inputs):
     labels = inputs.get("labels")
     if not takes_number or labels is None or labels.is_floating_point():
         return None
-    labels = labels.where(labels != -100, 0)  # so that the two counts differ
+    labels = labels.where(labels != -100, 0)  # so that the counts of shifted and of all labels differ
     try:
         with evaluation_mode(model), torch.no_grad():
             mean, whole, half = (first_loss(model(**(inputs | {"labels": labels}), **extra)) for extra in ({}, *({"num_items_in_batch": torch.tensor(n * labels.numel())} for n in (1, 2))))
     except Exception:
         return None
-    divided = 2 * (whole - half)  # the part that was divided by all labels
-    if math.isclose(divided, 0, abs_tol=1e-4 * abs(mean)):  # it takes the number, and makes nothing of it
+    divided = 2 * (whole - half)  # the part that is divided by the number of all labels
+    if math.isclose(divided, 0, abs_tol=1e-4 * abs(mean)):  # it takes the number, but ignores it
         return None
     counts = {"shifted_labels": labels[..., 1:], "labels": labels} if labels.dim() > 1 else {"labels": labels}
     return next((name for name, counted in counts.items() if math.isclose(mean - (whole - divided), divided * labels.numel() / counted.numel(), rel_tol=1e-4)), None)
@@ -401,7 +401,7 @@ def export_model(model, inputs, output, extra_files=None, processor=None):
     return training, varying
 
 
-# Models of the usual libraries, with example inputs.
+# The following functions make models of well-known libraries, with example inputs.
 
 
 def text_inputs(config, *shape):
@@ -473,7 +473,7 @@ def from_transformers(name, options):
     else:
         pretrained = transformers.AutoConfig.from_pretrained(name, **config)
         cls = getattr(transformers, (pretrained.architectures or ["AutoModel"])[0])
-        # Weights in half precision, as many are published, would be trained in it.
+        # Many models are published in half precision, and would be trained in it.
         model = cls.from_pretrained(name, config=without_python_randomness(pretrained), dtype=torch.float32)
         files = processing_files(name)
     return model, transformers_inputs(model, options.batch, options.length), files
@@ -513,7 +513,7 @@ def from_torchvision(name, options):
     build = torchvision.models.get_model_builder(name)
     extra = {"num_classes": options.classes} if options.classes and not options.pretrained else {}
     if "weights_backbone" in inspect.signature(build).parameters and not options.pretrained:
-        extra["weights_backbone"] = None  # or they are downloaded
+        extra["weights_backbone"] = None  # otherwise they are downloaded
     kind = build.__module__.removeprefix("torchvision.models.").partition(".")[0]
     if kind == "detection":
         raise ValueError("a detector chooses boxes by their values, which no graph can: pass FILE.py:FUNCTION with the part that you train")
@@ -537,7 +537,7 @@ def from_timm(name, options):
 def from_file(path, function):
     if not pathlib.Path(path).is_file():
         raise SystemExit(f"export.py: there is no file {path}")
-    sys.path.insert(0, str(pathlib.Path(path).resolve().parent))  # as for a script
+    sys.path.insert(0, str(pathlib.Path(path).resolve().parent))  # as Python does for a script
     spec = importlib.util.spec_from_file_location(pathlib.Path(path).stem, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module

@@ -112,11 +112,11 @@ def to_torch(checkpoint, model, optimizer):
         for parameter, index in zip(group["params"], packed["params"]):
             name = next((name for name in names[id(parameter)] if name in moments), None)
             if name is None:
-                continue  # it has had no gradient
+                continue  # it never had a gradient
             of_parameter = moments.pop(name)
             of_parameter["step"] = of_parameter["step"].to(torch.float32)
             if isinstance(optimizer, torch.optim.SGD):
-                del of_parameter["step"]  # torch's SGD counts none
+                del of_parameter["step"]  # torch's SGD doesn't count steps
             state[index] = of_parameter
     if moments:
         raise ValueError(f"the optimizer doesn't train {', '.join(sorted(moments))}, which {checkpoint} has the state of")
@@ -190,7 +190,7 @@ def from_torch(output_dir, model, optimizer, state):
     return target
 
 
-# What follows converts checkpoints of Hugging Face's Trainer.
+# The rest of the file converts checkpoints of Hugging Face's Trainer.
 
 
 def trainer_model(source):
@@ -227,7 +227,7 @@ def from_trainer(checkpoint, output_dir):
     """Writes Etude's checkpoint of one that Hugging Face's Trainer wrote."""
     checkpoint = pathlib.Path(checkpoint)
     model, groups = trainer_model(f"transformers:{checkpoint}")
-    optimizer = torch.optim.Optimizer(groups, {})  # of any kind, which the file doesn't name
+    optimizer = torch.optim.Optimizer(groups, {})  # any kind will do: the file doesn't name it
     optimizer.load_state_dict(torch.load(checkpoint / "optimizer.pt", map_location="cpu", weights_only=True))
     return from_torch(output_dir, model, optimizer, json.loads((checkpoint / "trainer_state.json").read_text()))
 

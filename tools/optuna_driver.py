@@ -100,11 +100,11 @@ def run(study, command, n_trials, jobs=1):
         try:
             for line in program.stdout:
                 if not line.startswith("{"):
-                    print(line, end="", file=sys.stderr)  # printed before the search has begun
+                    print(line, end="", file=sys.stderr)  # output from before the search began
                     continue
                 with lock:
                     try:
-                        # Samplers may give numbers of NumPy.
+                        # Samplers may return NumPy numbers.
                         answer = json.dumps(driver.answer(json.loads(line)), default=lambda value: value.item())
                     except Exception as error:
                         answer = json.dumps({"error": f"{type(error).__name__}: {error}"})

@@ -106,8 +106,7 @@ void log_files(Run& run, const std::filesystem::path& output_dir, std::int64_t s
   for (const auto& file : files_in(folder, run.own_files)) {
     const auto name = folder.filename() / file.lexically_relative(folder);
     std::error_code error;
-    const auto real =
-        std::filesystem::canonical(file, error);  // a link would lead nowhere on another machine
+    const auto real = std::filesystem::canonical(file, error);  // links don't work elsewhere
     run.journal->put_file(asset(name.string(), "", step, now()), error ? file : real);
   }
 }

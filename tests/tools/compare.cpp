@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 using toy::contains;
 
-// A run by another program, with a history written by hand.
+// A run as another program might write it, with a handwritten history.
 std::string by_hand(const fs::path& folder, const std::string& history) {
   const auto checkpoint = folder / "checkpoint-40";
   fs::create_directories(checkpoint);
@@ -36,7 +36,7 @@ TEST_CASE("metrics, steps, and the arguments that differ are compared") {
   CHECK(json["runs"][1]["arguments"] == Json{{"learning_rate", 0.1}});
   CHECK(first["best"]["eval_loss"]["value"] == *slow.state.best_metric);
   CHECK(first["best"]["eval_loss"]["step"] == *slow.state.best_global_step);
-  // Logged at the end of the training, so it is in the folder's own trainer_state.json only.
+  // Logged at the end of the training, so it is only in the trainer_state.json of the run's folder.
   CHECK(first["train_runtime"] == slow.state.log_history.back().at("train_runtime"));
 
   const auto text = toy::etude_program("compare", slow.path, fast.path).out;
@@ -77,7 +77,7 @@ TEST_CASE("an evaluation after the training is neither the last nor the best, un
   CHECK(runs[0]["best"]["eval_loss"] == Json::parse(R"({"value": 0.5, "step": 40})"));
   CHECK(runs[0]["train_runtime"] == 2.0);
   CHECK(runs[1]["last"]["eval_loss"] == 0.75);
-  // The log of a step that counts tokens is no summary.
+  // A step's log that counts tokens isn't mistaken for the summary.
   const auto tokens = by_hand(folder / "tokens", R"({"loss": 2.5, "train_runtime": 2.0, "step": 40}, )"
                                                  R"({"eval_loss": 0.25, "step": 40})");
   CHECK(toy::etude_program("compare", tokens, "--json").json()["runs"][0]["last"]["eval_loss"] == 0.25);

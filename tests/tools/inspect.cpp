@@ -42,7 +42,7 @@ TEST_CASE("a checkpoint's state, arguments and files are shown") {
   CHECK(json["callbacks"].contains("EarlyStoppingCallback"));
   CHECK(json["manifest"]["reason"] == "periodic");
 
-  // Exactly those that the training was given.
+  // Exactly the arguments that were passed to the training.
   std::set<std::string> names;
   for (const auto& [name, value] : json["arguments"].items()) names.insert(name);
   CHECK(names == std::set<std::string>{

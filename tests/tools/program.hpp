@@ -16,7 +16,7 @@
 #include "common/fault_of.hpp"
 #include "common/folder.hpp"
 
-/// The program `etude`, run as a shell runs it.
+/// The result of running the program `etude` in a shell.
 namespace toy {
 
 struct Ran {
@@ -26,7 +26,7 @@ struct Ran {
   nlohmann::ordered_json json() const { return nlohmann::ordered_json::parse(out); }
 };
 
-/// No character that a terminal obeys, and no colour.
+/// True if the text has no control characters and no colours.
 inline bool is_plain(std::string_view text) {
   return std::ranges::none_of(text, [](char c) {
     const auto byte = static_cast<unsigned char>(c);

@@ -27,7 +27,7 @@ struct Linear {
   torch::Tensor operator()(const torch::Tensor& x) const { return torch::linear(x, weight, bias); }
 };
 
-/// Nine examples in three batches, in their order.
+/// Nine examples, in order, in three batches.
 struct Examples {
   torch::Tensor x = torch::linspace(-1, 1, 27).view({9, 3}).sin() + torch::arange(9.0f).view({9, 1}) / 9;
   torch::Tensor classes = torch::tensor({1, 0, 0, 1, 1, 0, 1, 0, 1});
@@ -50,7 +50,7 @@ const Words sgd{"--optim",
                 "--report",
                 "quiet"};
 
-/// Two epochs of a loop of torch's operators.
+/// Two epochs of a training loop written with torch's operators.
 template <class LossOf>
 Linear trained_by_hand(LossOf loss_of) {
   Linear linear;
@@ -81,7 +81,7 @@ void check_weights(const fs::path& folder, const Linear& expected) {
 
 void write(const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
 
-/// A table with the columns a, b, c and kind, of which the classes 0 and 1 are these.
+/// A table with the columns a, b, c and kind, where the classes 0 and 1 have these names.
 std::string table_of(const Examples& all, const std::vector<std::string>& kinds) {
   std::string text = "a,b,c,kind\n";
   for (std::int64_t row = 0; row < 9; ++row) {
@@ -155,7 +155,7 @@ TEST_CASE("classes have the numbers of the training wherever its weights are use
               .end == "exit 0");
   CHECK(toy::read_text(folder / "out" / "classes.json") == "[\n \"cat\",\n \"dog\"\n]\n");
 
-  // Only dogs, whose number would be 0 by themselves.
+  // Only dogs, whose class would be 0 in a folder without cats.
   write(
       folder / "dogs.csv", "a,b,c,kind\n" + [&] {
         std::string rows;
@@ -224,7 +224,7 @@ TEST_CASE("the same command goes on with a training that was interrupted") {
   REQUIRE(run(command).end == "exit 0");
   check_weights(folder / "out", trained_on_classes());
 
-  // Its first step is the third, since it doesn't begin anew.
+  // The first step is the third, since the training resumes.
   CHECK(toy::names_in(folder / "out").contains("checkpoint-2"));
   fs::remove_all(folder / "out" / "checkpoint-6");
   REQUIRE(run(joined(command, Words{"--resume_from_checkpoint", "none", "--max_steps", "1"})).end ==
@@ -252,7 +252,7 @@ TEST_CASE("a configuration file has what the command line has, callbacks with th
   write(folder / "config.json", config.dump());
   REQUIRE(run({"train", "--config", folder / "config.json"}).end == "exit 0");
   const auto state = nlohmann::json::parse(toy::read_text(folder / "out" / "trainer_state.json"));
-  CHECK(state["epoch"] == 3);  // the first evaluation is the best, and two more don't beat it
+  CHECK(state["epoch"] == 3);  // the first evaluation is the best; it stops after two that aren't better
   const auto results = nlohmann::json::parse(toy::read_text(folder / "out" / "eval_results.json"));
   CHECK(results.contains("eval_accuracy"));
   CHECK(results.contains("eval_f1"));

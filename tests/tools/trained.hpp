@@ -13,7 +13,7 @@
 
 namespace toy {
 
-/// A run of 8 steps in 2 epochs, with an evaluation and a checkpoint after every second one.
+/// A run of 8 steps in 2 epochs, with an evaluation and a checkpoint after every second step.
 struct TrainedRun {
   Folder folder;
   std::string path = folder / "run";

@@ -21,14 +21,14 @@ const toy::TrainedRun& trained() {
   return run;
 }
 
-// A copy of a checkpoint, to be damaged.
+// A copy of a checkpoint that a test may damage.
 struct Copy {
   toy::Folder folder;
   fs::path path = folder / "checkpoint-8";
 
   Copy() { fs::copy(trained().checkpoint(8), path, fs::copy_options::recursive); }
 
-  // The same with other contents, and a manifest that fits them.
+  // Replaces a file's contents, and updates the manifest to match.
   void rewrite(const std::string& file, const std::string& text) const {
     etude::FolderReader reader(path);
     toy::QuickFiles files;
@@ -39,7 +39,7 @@ struct Copy {
   }
 };
 
-// The only fault, with its file.
+// The only fault and the file that has it.
 void check_fault(const Copy& copy, const std::string& file, const std::string& text) {
   const auto ran = toy::etude_program("verify", copy.path.string(), "--json");
   CAPTURE(ran.out);

@@ -42,7 +42,7 @@ AnyMetric metric_named(const std::string& name) {
                                          etude::did_you_mean(name, metric_names)));
 }
 
-/// As metrics::Streaming, for metrics that are chosen at run time.
+/// Like metrics::Streaming, but for metrics that are chosen at run time.
 class ChosenMetrics {
  public:
   ChosenMetrics(std::vector<AnyMetric> chosen, bool shifts_labels)
@@ -106,8 +106,8 @@ class ChosenMetrics {
   bool shifts_labels_;
 };
 
-/// Labels as the loss of numbers wants them: of the output's type, and its shape where only dimensions of 1
-/// differ.
+/// Converts labels for a regression loss: to the output's dtype, and to its shape if they differ only in
+/// dimensions of size 1.
 torch::Tensor like_output(const torch::Tensor& labels, const torch::Tensor& output) {
   const auto alike = labels.to(output.scalar_type());
   if (labels.dim() != output.dim() && labels.squeeze().sizes() == output.squeeze().sizes())

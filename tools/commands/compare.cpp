@@ -48,8 +48,8 @@ struct Run {
   }
 };
 
-/// Whether greater values are better, for metrics of which that is known: those whose name ends in "loss",
-/// and the one that decides about the best model.
+/// True if greater values are better; unset unless the metric's name ends in "loss" or the metric decides
+/// which model is best.
 std::optional<bool> greater_is_better(const std::string& name,
                                       const std::optional<etude::TrainingArguments>& arguments) {
   if (name == best_metric_name(arguments)) return arguments->greater_is_better;
@@ -62,7 +62,7 @@ std::int64_t step_of(const etude::LogEntry& line) {
   return step != line.end() && step->second.is_number_integer() ? step->second.get<std::int64_t>() : 0;
 }
 
-/// Logs after the summary, such as an evaluation of the best model, are no part of the training.
+/// Logs after the summary, such as an evaluation of the best model, don't belong to the training.
 void read_history(Run& run) {
   const auto arguments = arguments_of(run.arguments);
   std::optional<std::int64_t> summed_up_at;
@@ -90,7 +90,7 @@ void read_history(Run& run) {
   }
 }
 
-/// A run's state: that of its newest checkpoint, or the one that it left at its end.
+/// A run's state, from its newest checkpoint or from the file that it wrote at the end.
 Run read_run(const fs::path& path) {
   Run run{.path = path, .checkpoint = path, .state = {}, .arguments = {}, .last = {}, .best = {}};
   const auto kind = kind_of(path);
@@ -111,7 +111,7 @@ Run read_run(const fs::path& path) {
   return run;
 }
 
-/// The arguments that aren't the same in all runs. Each run has its own output_dir, so that isn't one.
+/// The arguments that differ between runs, without output_dir, which always differs.
 std::vector<std::string> differing_arguments(const std::vector<Run>& runs) {
   std::vector<std::string> names;
   const auto value_of = [](const Run& run, const std::string& name) -> const Json* {
@@ -157,11 +157,11 @@ bool is_measure_of_speed(std::string_view name) {
   return name.ends_with("_runtime") || name.ends_with("_per_second") || name == "total_flos";
 }
 
-/// Whether `train_runtime` covers fewer steps than the run has made: it begins anew when a run is resumed.
+/// True if `train_runtime` covers only part of the run's steps, because it restarts when a run is resumed.
 bool is_time_of_a_part(const Run& run) {
   const auto seconds = run.logged("train_runtime"), rate = run.logged("train_steps_per_second");
   if (!seconds || !rate) return false;
-  constexpr double seconds_digit = 1e-4, rate_digit = 1e-3;  // of the log
+  constexpr double seconds_digit = 1e-4, rate_digit = 1e-3;  // the log's precision
   const double timed = *seconds * *rate, error = seconds_digit * *rate + rate_digit * *seconds;
   return timed + error + 1 < static_cast<double>(run.state.global_step);
 }
@@ -221,7 +221,7 @@ std::vector<Row> rows_of(const std::vector<Run>& runs, const std::vector<std::st
   return rows;
 }
 
-/// The rows, with as many runs side by side as fit; the others follow below.
+/// Prints the rows with as many runs side by side as fit, and the remaining runs below.
 std::string side_by_side(const std::vector<Row>& rows) {
   const auto width_of = [&](std::size_t column) {
     std::size_t width = 0;

@@ -57,7 +57,7 @@ Source read_source(const ConvertOptions& options) {
   return source;
 }
 
-/// Refuses what can't be a new safetensors file.
+/// Rejects a path that can't become a new safetensors file.
 void check_target(const fs::path& path, bool force) {
   if (path.extension() != ".safetensors")
     throw UsageError(
@@ -93,7 +93,7 @@ torch::ScalarType scalar_type(WrittenDtype dtype) {
   throw etude::ArgumentError("dtype has no name: must be bfloat16, float16 or float32");
 }
 
-/// Numbers that are finite before and infinite afterwards.
+/// Counts numbers that the conversion makes infinite.
 std::int64_t overflows(const torch::Tensor& before, const torch::Tensor& after) {
   const auto infinite = after.isinf();
   if (!infinite.any().item<bool>()) return 0;
@@ -144,7 +144,7 @@ int convert(const ConvertOptions& options) {
   etude::StateDict chosen;
   for (const auto& [old, now] : names) chosen.emplace_back(now, by_name.at(old));
 
-  // Names of one tensor, and not the values that a conversion makes of it, show that weights are tied.
+  // Weights are tied if they name the same tensor before the conversion, which copies them.
   auto written = etude::detail::without_ties(chosen);
   if (options.dtype) convert_dtypes(written.tensors, scalar_type(*options.dtype));
   auto metadata = std::move(source.metadata);

@@ -29,7 +29,7 @@ bool contains(const std::vector<std::string>& names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-/// The windows of a text, for a model that takes them by name.
+/// A text's windows, for a model that takes inputs by name.
 struct NamedWindows {
   using BatchType = etude::Batch;
   using BatchRequestType = etude::TokenWindows::BatchRequestType;
@@ -58,7 +58,7 @@ struct NamedWindows {
   bool shifts_labels;                           ///< the model compares each score with the next label
 };
 
-/// Images with their classes, for a model that takes them by name.
+/// Images with their classes, for a model that takes inputs by name.
 struct NamedImages {
   std::size_t size() const { return images.size(); }
   std::string fingerprint() const { return images.fingerprint(); }
@@ -195,7 +195,7 @@ torch::Tensor DatasetReader::as_model_takes(const std::string& name, const torch
 
 etude::Dataset DatasetReader::fields(etude::Tensors tensors, const std::string& where) const {
   std::vector<std::string> names = tensors.names();
-  // datasets of Hugging Face call it label; transformers' collators rename it, too.
+  // Hugging Face's datasets use the name "label"; transformers' collators rename it, too.
   if (label_names_.front() == "labels" && !contains(names, "labels") && !contains(args_.columns, "label"))
     std::ranges::replace(names, std::string("label"), std::string("labels"));
   const auto taken = model_->input_names();

@@ -38,7 +38,7 @@ std::vector<Argument> arguments_of_a_training() {
   return arguments;
 }
 
-/// The places of the arguments that a name or a pattern with * and ? means.
+/// The indices of the arguments that match a name or a pattern with * and ?.
 std::vector<std::size_t> find(const std::vector<Argument>& arguments, const std::string& wanted) {
   std::vector<std::size_t> found;
   for (std::size_t i = 0; i < arguments.size(); ++i)

@@ -105,13 +105,13 @@ std::string type_of(const Json& optimizer) {
   return type != optimizer.end() && type->is_string() ? type->get<std::string>() : "unknown";
 }
 
-/// The metric by which the best model was chosen; empty if that is unknown.
+/// The name of the metric that chose the best model; empty if unknown.
 std::string name_of_best(const FolderInfo& info) {
   const auto arguments = arguments_of(info.arguments);
   return arguments ? etude::best_metric_name(*arguments) : "";
 }
 
-/// When a checkpoint was written, in words.
+/// Describes when a checkpoint was written.
 std::string_view moment_of(const etude::TrainingPhase& phase) {
   switch (phase.stage) {
     case etude::TrainingStage::starting:
@@ -138,7 +138,8 @@ std::string_view moment_of(const etude::TrainingPhase& phase) {
   return "after an epoch";
 }
 
-/// The saved state of each callback. Hugging Face's Trainer, whose file this is, counts its control as one.
+/// Each callback's saved state, except TrainerControl, which Hugging Face's Trainer lists as a callback in
+/// this file.
 Json callbacks_of(const etude::TrainerState& state) {
   auto callbacks = Json::object();
   if (!state.stateful_callbacks.is_object()) return callbacks;

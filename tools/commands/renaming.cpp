@@ -19,7 +19,7 @@ using etude::detail::in_quotes;
 
 namespace {
 
-// std::regex uses the stack for each character, so a long name in a file would end the program.
+// std::regex recurses for each character, so a very long name in a file would overflow the stack.
 constexpr std::size_t longest_name = 4096;
 
 std::map<std::string, std::string> read_map(const std::string& path) {

@@ -45,7 +45,7 @@ Kind kind_of(const fs::path& path) {
   if (fs::is_directory(status)) return kind_of_folder(path);
   if (path.extension() == ".safetensors") return Kind::safetensors;
   const etude::MappedFile file(path);
-  // A zip archive, or a pickle as from before PyTorch 1.6.
+  // True for a zip archive, and for a bare pickle as PyTorch wrote before 1.6.
   if (file.text().starts_with("PK\3\4") || file.text().starts_with('\x80')) return Kind::torch;
   if (const auto name = path.extension(); name == ".pt" || name == ".pth" || name == ".bin")
     return Kind::torch;
@@ -86,7 +86,7 @@ std::optional<etude::TrainingArguments> arguments_of(const std::optional<nlohman
   if (!saved) return std::nullopt;
   try {
     return etude::normalized(etude::from_json_value<etude::TrainingArguments>(*saved));
-  } catch (const etude::ArgumentError&) {  // another version's
+  } catch (const etude::ArgumentError&) {  // written by an incompatible version
     return std::nullopt;
   }
 }

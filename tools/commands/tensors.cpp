@@ -54,7 +54,7 @@ TensorFile safetensors_info(const std::filesystem::path& path) try {
     file.tensors.push_back({std::move(entry.name), python_dtype(entry.dtype->torch_name),
                             std::move(entry.shape), entry.end - entry.begin});
   }
-  // Python's safetensors lists the names of tied tensors in the metadata.
+  // Python's safetensors lists tied tensors' names in the metadata.
   for (const auto& [name, kept] : file.metadata)
     if (names.contains(kept) && !names.contains(name) && name != "format") file.tied.emplace(name, kept);
   std::ranges::sort(file.tensors, {}, &TensorInfo::name);

@@ -68,7 +68,7 @@ std::vector<std::string> faults(const PredictFiles& files) {
 
 namespace {
 
-/// The names of the classes, saved beside the weights.
+/// The class names, saved next to the weights.
 struct ClassNames {
   void save(const fs::path& folder) const {
     std::ofstream file(folder / class_file, std::ios::binary);
@@ -107,7 +107,7 @@ Options options_of(const std::string& callback, const nlohmann::json& json) {
   }
 }
 
-/// A trainer with the callbacks that the arguments name.
+/// Makes a trainer with the callbacks that the arguments name.
 struct NamedTrainer final
     : etude::TrainerBase<NamedTrainer, etude::DistributedDataParallel, etude::RuntimeCallbacks> {
   NamedTrainer(etude::TrainerOptions options, const std::vector<std::string>& callbacks)
@@ -175,7 +175,7 @@ class Task {
   const etude::ExportedModule& model() const { return model_; }
   DatasetReader& reader() { return reader_; }
 
-  /// For a training that begins with a new copy of the model, `anew`.
+  /// Sets up a training that begins with a new copy of the model, `anew`.
   etude::TrainerOptions options(const TrainingArguments& args, bool anew = false) const {
     etude::TrainerOptions options{.args = args, .loss = loss_named(model_args_.loss)};
     if (anew)
@@ -220,7 +220,7 @@ void check_loss(const ModelArguments& args, const etude::ExportedModule& model) 
                   fmt::join(model->input_names(), ", ")));
 }
 
-/// A range or a list of choices, as `hp_space` has them.
+/// Parses a range or a list of choices from `hp_space`.
 etude::Distribution distribution_named(const std::string& name, const nlohmann::json& json) {
   if (json.is_array()) return etude::Choices{{json.begin(), json.end()}};
   const auto is_number = [&](const char* key) {
@@ -249,7 +249,7 @@ etude::Distribution distribution_named(const std::string& name, const nlohmann::
   return range;
 }
 
-/// "n_trials=20,pruner=median" as the options that a program has on its command line.
+/// Converts "n_trials=20,pruner=median" to command-line options.
 etude::HyperparameterSearchOptions search_options(const TrainFiles& files) {
   std::vector<std::string> words;
   std::istringstream text(files.hyperparameter_search);
@@ -318,7 +318,7 @@ void run_training(const TrainingArguments& given, const ModelArguments& model, c
   }
 }
 
-/// What a program that doesn't train makes of its arguments, which may be those of the training.
+/// Adapts arguments, which may be a training's, to a command that doesn't train.
 TrainingArguments without_training(TrainingArguments args) {
   args.eval_strategy = etude::IntervalStrategy::no;
   args.save_strategy = etude::SaveStrategy::no;

@@ -61,7 +61,7 @@ class FolderVerifier {
     } else {
       names_ = names_in_folder();
       std::erase_if(names_, [](const auto& name) { return name.find('/') != name.npos; });
-      // No other program writes this file.
+      // Only Etude writes this file.
       if (names_.contains("training_progress.json"))
         add(std::string(etude::manifest_file),
             fmt::format("{} is missing", (folder_ / etude::manifest_file).string()));

@@ -231,8 +231,7 @@ void MLflowRun::send_rest() {
     const auto at_most = std::min(slice, left());
     const auto asked = steady_clock::now();
     if (outbox_.drain(at_most) || report_->silence() > seconds(report_->is_alive() ? 5 : 1)) break;
-    const bool is_early =
-        steady_clock::now() - asked < at_most;  // drain() returns early after a failed request
+    const bool is_early = steady_clock::now() - asked < at_most;  // drain() gave up early
     if (!is_early && report_->failures() == failures) continue;
     failures = report_->failures();
     // A store that hangs has used up its time, and another training's entries may never be accepted.
