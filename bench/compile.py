@@ -76,7 +76,7 @@ int main() {
   return request;
 }
 """
-# Five typical callbacks; each instance in the list gets its own name.
+# Five typical callbacks; each copy in the list gets a different name.
 CALLBACKS = [
     """  void on(const etude::TrainBegin& e) { most = e.state.max_steps; }
   void on(const etude::StepEnd& e) {
@@ -193,7 +193,7 @@ def main():
     if options.compiler:
         compiler, flags = options.compiler, options.flags
     else:
-        # The units of the libraries may be older than the list of their sources.
+        # The libraries' units may be older than the list of their sources.
         subprocess.run(["cmake", str(options.build), "--log-level=WARNING"], check=True, stdout=sys.stderr)
         compiler, flags = command_of(options.build, "bench/checkpoint.cpp")
     work = options.output / "compile"
@@ -246,7 +246,7 @@ def main():
         size = None
         if key == "handler" or key.startswith("trainer"):
             program = work / key
-            # Without the contents of libraries, LibTorch's and Etude's own.
+            # Leaves out the contents of LibTorch's and Etude's libraries.
             subprocess.run([compiler, str(work / f"{key}.o"), "-s", "-Wl,--unresolved-symbols=ignore-all", "-o",
                             str(program)], check=True)
             size = program.stat().st_size

@@ -1,7 +1,7 @@
 /// Measures the cost of an event for 0 to 64 callbacks that each add to a member, for several ways to call
-/// them, against calls written by hand in the same run; and what the training loop takes for an event, beside
-/// a whole step of a small network. `dispatch_bench [--json FILE] [ROUNDS]` prints Markdown tables and writes
-/// a line of JSON for each measurement to FILE.
+/// them, compared with handwritten calls in the same run. Also measures the training loop's time per event,
+/// next to a whole step of a small network. `dispatch_bench [--json FILE] [ROUNDS]` prints Markdown tables
+/// and writes a line of JSON for each measurement to FILE.
 
 #include <fmt/format.h>
 
@@ -90,7 +90,7 @@ struct VirtualAdd final : VirtualCallback {
   Add<I> add;
 };
 
-/// Holds callbacks as Hugging Face's handler does.
+/// Calls callbacks as Hugging Face's handler does.
 template <std::size_t N>
 struct VirtualList {
   static constexpr std::string_view name = "virtual list";
@@ -156,7 +156,7 @@ double seconds(const Contestant& contestant, std::int64_t events) {
 
 using bench::median;
 
-/// One line of the table: the others are measured against the first contestant.
+/// One row of the table; the first contestant is the reference.
 template <std::size_t N>
 void measure(int rounds, std::ostream& json) {
   std::vector<Contestant> contestants{contestant<ByHand<N>>(), contestant<Handler<N>>(),
@@ -192,7 +192,7 @@ struct CountSteps {
   std::int64_t steps = 0;
 };
 
-/// The callbacks that an event table calls.
+/// Calls the callbacks through an event table.
 template <std::size_t N>
 struct Owner {
   template <std::size_t... I>
@@ -220,7 +220,7 @@ struct Owner {
   }
 };
 
-/// Nanoseconds in which the loop raises `StepEnd` to N callbacks.
+/// The nanoseconds that the loop takes to raise `StepEnd` to N callbacks.
 template <std::size_t N>
 double raise_by_loop(int rounds) {
   static constexpr etude::TrainerTable table{
@@ -244,7 +244,7 @@ double raise_by_loop(int rounds) {
   return median(nanoseconds);
 }
 
-/// Nanoseconds of a training step of a perceptron, 4-16-2, with batches of 32 and no callbacks.
+/// The nanoseconds of a training step of a 4-16-2 perceptron with batches of 32 and no callbacks.
 double step_of_small_network() {
   constexpr std::int64_t steps = 3000;
   torch::nn::Sequential network(torch::nn::Linear(4, 16), torch::nn::ReLU(), torch::nn::Linear(16, 2));

@@ -1,5 +1,5 @@
-/// Steps a second on a GPU beside a loop by hand, which reads its loss in each step as most do, and with one
-/// argument more each: `gpu_bench [--json FILE] [ROUNDS]`.
+/// Measures steps per second on a GPU for a handwritten loop, which reads its loss at each step as most loops
+/// do, and for Etude, with one more argument in each row: `gpu_bench [--json FILE] [ROUNDS]`.
 
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
@@ -16,7 +16,7 @@
 #include "gpt2/gpt2.hpp"
 #include "measure.hpp"
 
-// A LibTorch for the CPU lacks the first, and a machine without the toolkit the second.
+// A CPU build of LibTorch lacks the first header, and a machine without the toolkit the second.
 #if __has_include(<c10/cuda/impl/cuda_cmake_macros.h>) && __has_include(<cuda_runtime_api.h>)
 #include "etude/libtorch/cuda_graph.hpp"
 #define BENCH_HAS_CUDA_GRAPH 1
@@ -32,7 +32,7 @@ struct Workload {
   std::int64_t batch_size, steps;
 };
 
-/// The first pays for each kernel that is launched, the last for what they compute.
+/// The first network's time is mostly kernel launches, the last one's mostly arithmetic.
 std::vector<Workload> workloads() {
   const auto config = [](std::int64_t width, std::int64_t layers, std::int64_t context) {
     return gpt2::Config{.vocab_size = 8192,
@@ -62,7 +62,7 @@ std::pair<torch::Tensor, torch::Tensor> data(const Workload& workload) {
   return {ids.slice(1, 0, -1).contiguous(), ids.slice(1, 1).contiguous()};
 }
 
-/// Measures between two steps of any loop.
+/// Measures the time between two steps of any loop.
 struct Stopwatch {
   std::chrono::steady_clock::time_point begin = {}, end = {};
   void step(std::int64_t done, std::int64_t all) {
@@ -113,7 +113,7 @@ struct Timer {
 double with_etude(const Workload& workload, etude::TrainingArguments args) {
   torch::manual_seed(2);
   const auto [inputs, targets] = data(workload);
-  args.tf32 = args.tf32.value_or(false);  // for the whole program, so it is set each time
+  args.tf32 = args.tf32.value_or(false);  // a setting of the whole program, so each training sets it
   args.output_dir = "gpu_bench_output";
   args.per_device_train_batch_size = workload.batch_size;
   args.max_steps = workload.steps + warmup;

@@ -27,15 +27,15 @@ inline double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// One implementation of a row's work.
+/// One implementation of the work that a table row measures.
 struct Contestant {
   std::string name;
   std::function<double()> run;  ///< Does the work once and returns its seconds.
 };
 
-/// In each round, every contestant of a row does its work once, so that a disturbance of the machine affects
-/// them all. Reports each contestant's median speedup over the first (with minimum and maximum) as a line of
-/// Markdown and, with `--json FILE`, of JSON.
+/// Runs rounds in which every contestant of a row does its work once, so that disturbances of the machine
+/// affect all of them. Reports each contestant's median speedup over the first (with minimum and maximum) as
+/// a line of Markdown and, with `--json FILE`, of JSON.
 class Rounds {
  public:
   /// `[--json FILE] [ROUNDS]`

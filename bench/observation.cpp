@@ -1,6 +1,6 @@
-/// Measures what a training pays for knowing where its time goes, for `on_non_finite`, and for its page, on a
-/// small step: `observation_bench [--json FILE] [ROUNDS]`. The clock has no switch, so a training is compared
-/// with one that reads it many times more often.
+/// Measures the cost of timing by phase, of `on_non_finite` and of the report page, for a small step:
+/// `observation_bench [--json FILE] [ROUNDS]`. Timing can't be turned off, so a training is compared with one
+/// that reads the clock many times more often.
 
 #include <fmt/format.h>
 
@@ -20,7 +20,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-/// Switches the phase of a clock that runs beside the training's, as often as a step does, `times` times.
+/// Switches phases of a second clock, `times` times as often as a step does.
 struct MoreSwitches {
   static constexpr int in_a_step = 8;
   int times = 0;
@@ -59,7 +59,7 @@ double training(const etude::Dataset& data, int times, etude::OnNonFinite on_non
   return bench::seconds([&] { trainer.train(); });
 }
 
-/// A training that logs each step.
+/// A training that logs at every step.
 template <class... Callbacks>
 double logged(const etude::Dataset& data) {
   auto args = arguments();

@@ -1,6 +1,6 @@
-/// Measures the parts of a training against the plainest code that does the same, in the same run: data
-/// loading, the update, evaluation and prediction, logging. `parts_bench [--json FILE] [ROUNDS]`: each line
-/// begins with the plain code and its speed, followed by the others' speedups over it.
+/// Measures the parts of a training (data loading, the update, evaluation and prediction, logging) and the
+/// simplest code that does the same, in the same run. `parts_bench [--json FILE] [ROUNDS]`: each line begins
+/// with the simple code and its speed, followed by the speedups of the other contestants.
 
 #include <fmt/format.h>
 #include <malloc.h>
@@ -30,7 +30,7 @@ struct Rows : torch::data::datasets::Dataset<Rows> {
 /// Keeps the compiler from removing unused results.
 void use(const torch::Tensor& tensor) { asm volatile("" : : "r"(tensor.data_ptr()) : "memory"); }
 
-/// The batches of one epoch, shuffled.
+/// Loads one epoch of shuffled batches.
 void data(bench::Rounds& rounds, const char* name, std::vector<std::int64_t> sizes, std::int64_t batch_size) {
   const auto examples = sizes[0];
   const auto x = torch::randn(sizes), y = torch::randint(10, {examples});
@@ -178,7 +178,7 @@ void update(bench::Rounds& rounds, std::int64_t layers, std::int64_t size) {
               {"etude, moments of 8 bits", [&] { return update_by(optimizer_8bit, in_8_bits); }}});
 }
 
-/// Updates by torch::optim, by the default optimizer of the same kind, and by the one with the same bits.
+/// Updates by torch::optim, by Etude's default optimizer of the same kind, and by the bit-identical one.
 template <class Torch, class Ours, class Options>
 void exact_update(bench::Rounds& rounds, const char* name, std::int64_t layers, std::int64_t size,
                   Options options) {
@@ -241,7 +241,7 @@ etude::TrainingArguments quiet() {
           .disable_tqdm = true};
 }
 
-/// The loss over a dataset, and all of its predictions.
+/// Computes the loss over a dataset, and all predictions.
 void evaluation(bench::Rounds& rounds, std::int64_t width) {
   const std::int64_t examples = 16'384, batch_size = 64, batches = examples / batch_size;
   const auto x = torch::randn({examples, 64}), y = torch::randint(10, {examples});
@@ -280,7 +280,7 @@ void evaluation(bench::Rounds& rounds, std::int64_t width) {
               {"etude", [&] { return bench::seconds([&] { trainer.predict(x); }); }}});
 }
 
-/// A log, as in a training with `logging_steps = 1`, against writing a line of text to /dev/null.
+/// Logs as a training with `logging_steps = 1` does, compared with writing a line of text to /dev/null.
 void logging(bench::Rounds& rounds) {
   const int lines = 20'000;
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> nowhere(std::fopen("/dev/null", "w"), std::fclose);
@@ -313,9 +313,9 @@ struct BlockImpl : torch::nn::Module {
 };
 TORCH_MODULE(Block);
 
-/// Forward and backward pass of a deep model, with activations that are kept, and computed again.
+/// Runs forward and backward passes of a deep model, once keeping activations and once recomputing them.
 void recomputation(bench::Rounds& rounds) {
-  mallopt(M_MMAP_THRESHOLD, 1 << 20);  // so that memory that is freed is gone
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);  // so that freed memory is returned to the system
   torch::nn::Sequential kept, recomputed;
   for (int i = 0; i < 16; ++i) {
     kept->push_back(Block());

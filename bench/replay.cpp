@@ -1,6 +1,6 @@
 /// Measures what it costs to keep a replay buffer of a million transitions (44 MB) in checkpoints: 1000 steps
-/// by hand, by step() with the option program_state, and by train() over a stream with state(); then a
-/// checkpoint of it, and the next one after 1000 more transitions. `replay_bench [ROUNDS]`
+/// by a handwritten loop, by step() with the option program_state, and by train() over a stream with state();
+/// then a checkpoint, and a second one after 1000 more transitions. `replay_bench [ROUNDS]`
 
 #include <etude/callbacks/printer.hpp>
 #include <etude/etude.hpp>
@@ -78,7 +78,7 @@ double by_step(Replay& replay) {
   });
 }
 
-/// The buffer as a stream of batches' rows, with its state.
+/// The buffer as a stream of examples with state.
 struct Stream {
   Replay* replay;
   std::pair<torch::Tensor, torch::Tensor> batch = {};

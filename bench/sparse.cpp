@@ -1,7 +1,7 @@
-/// Sparse gradients: a table of 2,000,000 x 16 (200,000 with --quick) and a small network are trained by
-/// Etude, beside loops with LibTorch's optimizers, which for SparseAdam is written by hand since LibTorch has
-/// none in C++. Each run is a process of its own: its CPU time per step after the first ten, and its peak
-/// memory. `sparse_bench [--quick] [--json FILE] [ROUNDS]`.
+/// Measures sparse gradients: Etude and loops with LibTorch's optimizers train a table of 2,000,000 x 16
+/// (200,000 with --quick) and a small network. The loops' SparseAdam is handwritten, since LibTorch has none
+/// in C++. Each run is a separate process, and reports its CPU time per step after the first ten, and its
+/// peak memory. `sparse_bench [--quick] [--json FILE] [ROUNDS]`.
 
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -163,7 +163,7 @@ Outcome by_hand(bool sparse_adam) {
   });
 }
 
-/// Runs it in another process.
+/// Runs the work in another process.
 Outcome measured(bool by_etude_, bool sparse_adam) {
   std::array<int, 2> ends{};
   if (::pipe(ends.data()) != 0) throw std::runtime_error("there is no pipe");

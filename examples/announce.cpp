@@ -1,5 +1,5 @@
-/// A callback that announces the start of training. Any struct can be a callback, and handles the events that
-/// it has an `on` for.
+/// A callback that announces the start of training. Any struct can be a callback; it handles the events for
+/// which it has an `on`.
 
 #include "data/digits.hpp"
 

@@ -1,6 +1,6 @@
-/// A policy learns to balance poles on carts by proximal policy optimization (Schulman et al. 2017). Its data
-/// come out of the model: each epoch begins with 128 steps in each of 32 carts, and passes over them 4 times.
-/// `loops/cart_pole.cpp` is the same in plain LibTorch.
+/// A policy learns to balance poles on carts by proximal policy optimization (Schulman et al. 2017). The
+/// model makes its own data: each epoch collects 128 steps from each of 32 carts, and passes over them 4
+/// times. `loops/cart_pole.cpp` is the same in plain LibTorch.
 
 #include <etude/etude.hpp>
 
@@ -24,7 +24,7 @@ TORCH_MODULE(Policy);
 constexpr std::int64_t carts = 32, steps = 128;
 constexpr double discount = 0.99, lambda = 0.95, clip = 0.2;
 
-/// Lets the policy act, and returns what it did with its advantages (Schulman et al. 2016).
+/// Lets the policy act, and returns its actions with their advantages (Schulman et al. 2016).
 struct Collect {
   Policy policy;
   std::shared_ptr<double> mean_length;  // of the episodes that ended

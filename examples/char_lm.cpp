@@ -103,7 +103,7 @@ struct TransformerImpl : torch::nn::Module {
 };
 TORCH_MODULE(Transformer);
 
-/// How the model continues the words in `written`.
+/// Returns the model's continuation of the words in `written`.
 std::string continued(etude::Model& model, const Alphabet& alphabet, const TextArguments& text,
                       std::string written) {
   const auto device = model.parameters().front().device();

@@ -1,4 +1,4 @@
-/// Runs a network that a trainer has saved, without a trainer, and exports its weights:
+/// Runs a network that a trainer saved, without needing a trainer, and exports its weights:
 ///
 ///   deploy digits_output/checkpoint-225 optdigits.csv exported
 ///

@@ -1,5 +1,6 @@
-/// A detector of 0 to 5 boxes in an image: batches of unequal numbers of boxes, a loss of three parts, and
-/// the best model by recall. `loops/detect.cpp` is the loop that it replaces, with the same losses.
+/// A detector of 0 to 5 boxes in an image: batches with unequal numbers of boxes per image, a loss of three
+/// parts, and the best model by recall. `loops/detect.cpp` is the loop that it replaces, with the same
+/// losses.
 
 #include <etude/etude.hpp>
 
@@ -36,7 +37,7 @@ etude::LossOutput loss(Detector& model, const etude::Batch& batch) {
           .logs = {{"box", losses.box}, {"object", losses.object}, {"kind", losses.kind}}};
 }
 
-/// The numbers of found boxes and of all boxes in each image.
+/// The number of found boxes and of all boxes in each image.
 etude::Tensors count(const etude::Tensors& outputs, const etude::Tensors& labels) {
   std::vector<double> found, boxes;
   for (std::int64_t i = 0; i < outputs[0].size(0); ++i) {

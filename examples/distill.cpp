@@ -8,7 +8,7 @@
 // [loss]
 etude::LossOutput loss(torch::nn::Sequential student, torch::nn::Sequential slow,
                        torch::nn::Sequential teacher, const etude::Batch& batch) {
-  if (!student->is_training()) {  // an evaluation, without random views
+  if (!student->is_training()) {  // evaluations use no random views
     const auto output = student->forward(batch.inputs[0]), of_slow = slow->forward(batch.inputs[0]);
     return {.loss = torch::cross_entropy_loss(output, batch.labels), .outputs = {output, of_slow}};
   }

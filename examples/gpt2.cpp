@@ -1,4 +1,4 @@
-/// A GPT-2 (gpt2/gpt2.hpp) that learns from a file of tokens and continues a text. Its folders are those of
+/// A GPT-2 (gpt2/gpt2.hpp) that learns from a file of tokens and continues a text. It shares folders with
 /// transformers: `from_pretrained` loads them, and --model takes those that `save_pretrained` wrote.
 ///
 ///     gpt2 --data train.bin --eval_data val.bin --eval_strategy epoch

@@ -1,5 +1,5 @@
-// A simulation that learns as it runs: it throws balls, predicts where they land, and learns from where they
-// do. Another thread watches the predictions, and ends the training once they are good.
+// A simulation that learns as it runs: it throws balls, predicts where they land, and learns from the actual
+// landings. Another thread watches the predictions, and ends the training once they are good.
 
 #include <etude/etude.hpp>
 
@@ -7,7 +7,7 @@
 #include <chrono>
 #include <thread>
 
-/// Where balls land that are thrown at these speeds and angles, with drag: [n, 2] to [n, 1].
+/// Where balls thrown at these speeds and angles land, with drag: [n, 2] to [n, 1].
 torch::Tensor land(const torch::Tensor& throws) {
   auto velocity = throws.select(1, 0), angle = throws.select(1, 1);
   auto vx = velocity * angle.cos(), vy = velocity * angle.sin();

@@ -20,13 +20,13 @@ struct Options {
       (bool, augment, "shift the images of the training at random", true));
 };
 
-/// The images of a folder with a folder for each class, moved by up to a pixel.
+/// The images of a folder that has a folder for each class, randomly shifted by up to a pixel.
 struct Shifted {
   etude::ImageFolder images;
 
   std::size_t size() const { return images.size(); }
 
-  /// Called by the workers. Whatever their number, an example has the same random numbers.
+  /// Called by the workers. An example gets the same random numbers with any number of workers.
   std::pair<torch::Tensor, std::int64_t> get(std::size_t index, torch::Generator& random) const {
     const auto [pixels, label] = images.get(index, random);
     const auto corner = torch::randint(3, {2}, random);
@@ -38,7 +38,7 @@ struct Shifted {
   }
 };
 
-/// A folder whose writing is interrupted doesn't count as written.
+/// Renamed at the end, so that an interrupted write leaves no incomplete folder.
 void write_digits(const fs::path& root) {
   const auto [pixels, labels] = digits::read();
   const auto partial = root.string() + ".partial";

@@ -1,7 +1,7 @@
 /// A recurrent network learns to write like a text, character by character, by truncated backpropagation
 /// through time, as in PyTorch's example word_language_model: the text is laid out as parallel streams, and
-/// the hidden state goes from each batch to the next. `loops/lstm_language_model.cpp` is the same in plain
-/// LibTorch.
+/// the hidden state is carried from each batch to the next. `loops/lstm_language_model.cpp` is the same in
+/// plain LibTorch.
 
 #include <etude/etude.hpp>
 #include <fstream>
@@ -14,7 +14,7 @@ struct TextArguments {
                (std::int64_t, width, "size of the characters' vectors and of the hidden state", 128));
 };
 
-/// The numbers of a text's characters [length], and how many different ones there are.
+/// The indices of a text's characters [length], and the number of distinct characters.
 std::pair<torch::Tensor, std::int64_t> read(const std::string& path) {
   std::ifstream file(path);
   const std::string text{std::istreambuf_iterator<char>(file), {}};

@@ -1,4 +1,4 @@
-/// A network that solves a differential equation: Adam and then L-BFGS, as two phases of one training.
+/// A network that solves a differential equation, with Adam and then L-BFGS as two phases of one training.
 /// `loops/physics.cpp` is the loop that it replaces, with the same losses.
 
 #include <etude/etude.hpp>

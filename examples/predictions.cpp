@@ -1,4 +1,4 @@
-/// Writes the predictions and targets of an evaluation to a CSV file, batch by batch.
+/// Writes an evaluation's predictions and targets to a CSV file, batch by batch.
 
 #include "data/digits.hpp"
 

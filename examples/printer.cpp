@@ -1,5 +1,5 @@
-/// Replaces Etude's printer: this one leaves out `total_flos`, and prints on the first process of each
-/// machine only. A callback that derives from a default one takes its place.
+/// Replaces Etude's printer with one that leaves out `total_flos` and prints only in the first process of
+/// each machine. A callback that derives from a default one takes its place.
 
 #include <etude/etude.hpp>
 

@@ -1,5 +1,6 @@
-/// A small network learns the mass of penguins from their measures, species and sex: a CSV file with texts,
-/// numbers and missing values. `loops/regression.cpp` is the loop that it replaces, with the same losses.
+/// A small network learns the mass of penguins from their measures, species and sex: the data is a CSV file
+/// with texts, numbers and missing values. `loops/regression.cpp` is the loop that it replaces, with the same
+/// losses.
 
 #include <etude/etude.hpp>
 #include <etude/formats/csv.hpp>
@@ -32,7 +33,7 @@ Penguins read(const std::string& path) {
   return Penguins{inputs, masses}.rows(is_complete.nonzero().squeeze(1));
 }
 
-/// Standardises its inputs and undoes that for its output, by buffers: checkpoints hold them, too.
+/// Standardises inputs and de-standardises outputs, with buffers, so that checkpoints include them.
 struct NetImpl : torch::nn::Module {
   explicit NetImpl(const Penguins& train) {
     const auto buffer = [&](const char* name, torch::Tensor value) {

@@ -1,5 +1,5 @@
-/// Looks for a network and a training that read handwritten digits well: the hyperparameters are fields of
-/// structs. Run the same command again, also at the same time, to go on with the search:
+/// Searches for a network and training settings that read handwritten digits well; the hyperparameters are
+/// fields of structs. Run the same command again to resume the search, or several times at once to share it:
 ///
 ///     search --n_trials 50 --pruner median
 ///     search --n_trials 50 --pruner median --n_jobs 2

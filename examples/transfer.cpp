@@ -4,7 +4,7 @@
 ///
 ///   transfer --backbone backbone.pt
 ///
-/// examples/loops/transfer.cpp does the same in a loop that is written by hand.
+/// examples/loops/transfer.cpp does the same in a handwritten loop.
 
 #include <torch/script.h>
 

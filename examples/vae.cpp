@@ -1,4 +1,4 @@
-/// A variational autoencoder learns to draw digits, logs the parts of its loss, and draws some with each
+/// A variational autoencoder learns to draw digits, logs the parts of its loss, and draws some at each
 /// evaluation: `vae_output/samples/step-STEP/eval_digits.png`. `loops/vae.cpp` is the loop that it replaces,
 /// with the same losses.
 
@@ -38,7 +38,7 @@ etude::LossOutput compute_loss(etude::Model& model, const etude::Batch& batch) {
           .logs = {{"reconstruction", reconstruction}, {"kl", kl}}};
 }
 
-/// Four rows of digits from random codes, the same ones each time.
+/// Four rows of digits from random codes, which are the same each time.
 std::vector<etude::Sample> draw_digits(const etude::Evaluate& e) {
   const auto codes = torch::randn({16, 8}, e.model.parameters().front().options());
   const auto digits = e.model.as<VaeImpl>().draw(codes);

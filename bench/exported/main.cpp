@@ -1,6 +1,6 @@
 // Trains an exported model as run.py's Python contestants do: exported_bench MODEL.pt2 DATA.safetensors LOSS
-// BATCH WARMUP STEPS STARTED [FOLDER], where LOSS is own or cross_entropy, STARTED is when the process was
-// started, in seconds since 1970, and FOLDER is one for the trained model. Prints one line of JSON.
+// BATCH WARMUP STEPS STARTED [FOLDER], where LOSS is own or cross_entropy, STARTED is the start time of the
+// process in seconds since 1970, and FOLDER receives the trained model. Prints one line of JSON.
 
 #include <chrono>
 #include <cstdint>

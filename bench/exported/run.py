@@ -23,7 +23,8 @@ from run import PeerFailed, left_out_table, say  # noqa: E402
 
 RATE, DECAY, NORM = 1e-4, 0.01, 1.0
 CONTESTANTS = ["etude", "eager", "compile", "transformers"]
-# Relative differences of the last loss that are allowed. Batch norms of a few values amplify rounding: weights changed by 1e-7 change eager PyTorch's own by 5e-2.
+# The allowed relative differences of the last loss. Batch norms of a few values amplify rounding: changing weights by 1e-7 changes
+# eager PyTorch's loss by 5e-2.
 TOLERANCES = {"resnet18 at 32x32": 5e-2}
 OPERATORS = []
 PASSES = 64  # batches of data, which are used again and again
@@ -41,7 +42,7 @@ def models():
 
     def text(rows, length, vocabulary, classes=None):
         ids = torch.randint(0, vocabulary, (rows, length))
-        # No token is predicted at the first place, but Hugging Face's Trainer divides GPT-2's loss by the number of all labels.
+        # Nothing predicts the first token, but Hugging Face's Trainer divides GPT-2's loss by the number of all labels.
         labels = torch.randint(0, classes, (rows,)) if classes else ids.index_fill(1, torch.tensor([0]), -100)
         return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
 
@@ -181,7 +182,7 @@ def contest(contestant, name, folder, started):
     clock = Clock(warmup, steps)
     total = warmup + steps + 1
     loss = trainer(name, folder, clock, total) if contestant == "transformers" else loop(name, folder, clock, total, contestant == "compile")
-    # Unlike ru_maxrss, without the process that started it.
+    # Unlike ru_maxrss, this leaves out the memory of the process that started it.
     peak = next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith("VmHWM"))
     print(json.dumps({"seconds": clock.end - clock.begin, "startup": clock.first - started, "loss": loss, "peak_memory": peak}), file=answers)
 

@@ -1,5 +1,5 @@
 // A pass over PNG files, decoded and transformed by workers: `images_bench etude|torch_data FOLDER WORKERS`
-// prints a line of JSON. `images_bench make FOLDER COUNT` writes the files. run.py runs it, beside PyTorch's
+// prints a line of JSON. `images_bench make FOLDER COUNT` writes the files. run.py runs it and PyTorch's
 // DataLoader.
 
 #include <png.h>
@@ -49,7 +49,7 @@ struct Files {
   }
   std::size_t size() const { return paths.size(); }
 
-  /// A part of 224x224 pixels, mirrored or not, normalized: float32 [3, 224, 224].
+  /// A crop of 224x224 pixels, mirrored if asked for, and normalized: float32 [3, 224, 224].
   torch::Tensor transformed(std::size_t index, std::int64_t top, std::int64_t left, bool is_mirrored) const {
     auto pixels = read_png(paths[index]).narrow(0, top, crop).narrow(1, left, crop);
     if (is_mirrored) pixels = pixels.flip(1);
@@ -84,7 +84,7 @@ struct TorchDataset : torch::data::datasets::Dataset<TorchDataset> {
   Files files;
 };
 
-/// Smooth pictures with edges, which compress about as photographs do in PNG.
+/// Smooth pictures with edges, which PNG compresses about as well as photographs.
 void make(const fs::path& folder, std::int64_t count) {
   fs::create_directories(folder);
   torch::manual_seed(0);

@@ -7,10 +7,10 @@
 
 #include "../train/workloads.hpp"
 
-/// What the processes of bench/parallel/ train; ddp.py has the same networks in Python.
+/// The networks that bench/parallel/ trains; ddp.py has the same ones in Python.
 namespace bench {
 
-/// `batch_size` is that of each process.
+/// `batch_size` is the size of each process's batch.
 inline const std::vector<Workload>& parallel_workloads() {
   using Sizes = std::vector<std::int64_t>;
   static const std::vector<Workload> all{

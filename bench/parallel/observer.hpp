@@ -14,11 +14,10 @@
 #include "../train/workloads.hpp"
 #include "etude/parallel/distributed_data_parallel.hpp"
 
-/// Observes a training of several processes from outside the library.
+/// Observes a training in several processes from outside the library.
 namespace bench {
 
-/// The bytes that a process has to send for the messages of the timed steps: those of a ring, which are the
-/// fewest possible for a sum of all.
+/// The bytes that a process must send in the timed steps, with sums in a ring, which is the minimum.
 struct Traffic {
   double bytes = 0;
   std::int64_t messages = 0;
@@ -76,7 +75,7 @@ struct Observed {
   }
 };
 
-/// The same for ShardedDataParallel.
+/// ShardedDataParallel with a CountingCommunicator.
 template <int Stage>
 struct ObservedShards : Observed {
   static constexpr etude::ShardStage stage = etude::ShardedDataParallel<Stage>::stage;
@@ -88,7 +87,7 @@ class TensorMemory {
   TensorMemory()
       : counter_(std::make_shared<Counter>()), scope_(c10::DebugInfoKind::PROFILER_STATE, counter_) {}
 
-  /// The most bytes that lived at once, after `training_clock` had started to time.
+  /// The peak number of bytes since `training_clock` started timing.
   std::int64_t peak() const { return counter_->peak; }
 
  private:

@@ -20,7 +20,7 @@ sys.path.insert(0, str(HERE.parent / "train"))
 from run import PeerFailed, info, left_out_table, say, table  # noqa: E402
 
 WORKLOADS = {"small": 500, "wide": 20, "transformer": 60}  # steps of a round
-IN_CHUNKS = ["wide"]  # the gradients of the others are smaller than the smallest chunk, 1 MiB
+IN_CHUNKS = ["wide"]  # the other workloads' gradients are smaller than the smallest chunk, 1 MiB
 TOLERANCE = 1e-2  # of the loss, relative to the other contestants' with as many processes
 WHOLE = 1_000_000  # ddp_bucket_cap_mb that sends all gradients at once, after the backward pass
 
@@ -67,7 +67,7 @@ class Group:
                 process.stdin.write(f"{policy} {workload} {steps} {warmup} {bucket}\n")
                 process.stdin.flush()
             except BrokenPipeError:
-                pass  # nothing is to be read either
+                pass  # then there is nothing to read either
         answers = []
         for process in self.processes:
             line = process.stdout.readline()

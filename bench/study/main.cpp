@@ -1,5 +1,5 @@
-// Minimizes functions with each sampler as run.py does with Optuna's: study_bench SEEDS TRIALS. Prints the
-// best value of each seed as JSON, by function and sampler.
+// Minimizes functions with each sampler as run.py does with Optuna's: study_bench SEEDS TRIALS. Prints each
+// seed's best value as JSON, by function and sampler.
 
 #include <fmt/format.h>
 
@@ -48,7 +48,7 @@ double hartmann6(etude::Trial& trial) {
                                            {.2348, .1451, .3522, .2883, .3047, .6650},
                                            {.4047, .8828, .8732, .5743, .1091, .0381}};
   const auto x = point<6>(trial, {.low = 0, .high = 1});
-  double value = 3.32237;  // minus the least
+  double value = 3.32237;  // minus the minimum
   for (std::size_t i = 0; i < 4; ++i) {
     double sum = 0;
     for (std::size_t j = 0; j < 6; ++j) sum += widths[i][j] * square(x[j] - centres[i][j]);
@@ -75,7 +75,7 @@ double ackley10(etude::Trial& trial) {
   return -20 * std::exp(-0.2 * std::sqrt(squares)) - std::exp(cosines) + 20 + std::numbers::e;
 }
 
-/// Which hyperparameters there are depends on one of them.
+/// A function with conditional hyperparameters: one of them decides which others exist.
 double conditional(etude::Trial& trial) {
   const auto optimizer = trial.suggest_categorical<std::string>("optimizer", {"sgd", "adam"});
   const double rate = std::log10(trial.suggest_float("lr", {.low = 1e-5, .high = 1, .log = true}));

@@ -25,7 +25,7 @@ struct Stalls {
   Clock::time_point first, log;
 };
 
-/// Runs before the tracker, and creates the log.
+/// Precedes the tracker in the list, and creates the log.
 struct Before {
   std::shared_ptr<Stalls> stalls;
   std::int64_t metrics = 0;
@@ -37,7 +37,7 @@ struct Before {
   }
 };
 
-/// Runs after it.
+/// Follows the tracker in the list.
 struct After {
   std::shared_ptr<Stalls> stalls;
   void on(const etude::Log&) { stalls->microseconds.push_back(1e6 * seconds_since(stalls->log)); }

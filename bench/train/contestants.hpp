@@ -11,7 +11,7 @@
 
 #include "workloads.hpp"
 
-/// The contestants in C++. All do the same work: AdamW, gradients clipped to a norm of 1, batches in the same
+/// The C++ contestants. All do the same work: AdamW, gradients clipped to a norm of 1, batches in the same
 /// order.
 namespace bench {
 
@@ -39,7 +39,7 @@ struct OrderedDataset : torch::data::datasets::Dataset<OrderedDataset> {
   torch::Tensor order;
 };
 
-/// The loop that people write today.
+/// The loop as people write it today.
 inline void today(const Task& task) {
   std::vector<torch::Tensor> decayed, spared;
   for (const auto& item : task.network->named_parameters())
@@ -73,8 +73,8 @@ inline Examples batch_of(const Task& task, std::int64_t step) {
   return {task.examples.inputs.index_select(0, rows), task.examples.targets.index_select(0, rows)};
 }
 
-/// The minimum that every loop does. Undefined gradients need no accumulation: the backward pass leaves its
-/// own tensors.
+/// The work that no loop can avoid. Undefined gradients need no accumulation: the backward pass assigns new
+/// tensors.
 inline void forward_backward(const Task& task) {
   task.network->train();
   const auto parameters = task.network->parameters();
@@ -151,7 +151,7 @@ inline void best(const Task& task) {
 }
 #endif
 
-/// Etude with its defaults and the callbacks and policies of `List`.
+/// Etude with its defaults, plus the callbacks and policies in `List`.
 template <class... List>
 void train_with_etude(const Task& task, bool bf16 = false) {
   etude::Trainer<List...> trainer({.model = task.network,

@@ -68,7 +68,7 @@ class Contestant:
         self.start()
 
     def start(self):
-        # OpenMP's threads would work on for up to 0.2 s after a slice, waiting for more; now it's about 1 ms.
+        # By default, OpenMP's threads spin for up to 0.2 s after a slice, waiting for work; with this, for about 1 ms.
         environment = os.environ | {
             "OMP_NUM_THREADS": str(self.threads),
             "MKL_NUM_THREADS": str(self.threads),
@@ -88,7 +88,7 @@ class Contestant:
             self.process.stdin.write(request + "\n")
             self.process.stdin.flush()
         except BrokenPipeError:
-            pass  # nothing is to be read either
+            pass  # then there is nothing to read either
         line = self.process.stdout.readline()
         answer = json.loads(line) if line else {"error": "the process has ended"}
         if "error" in answer:
@@ -245,7 +245,7 @@ def measure(names, threads, options, results, losses, left_out, write):
         results[workload] = {}
     for number in range(options.trainings):
         for contestant in contestants:
-            if contestant.name not in PEERS:  # where its memory lies makes a process up to 2 % faster or slower for as long as it lives
+            if contestant.name not in PEERS:  # memory layout makes a process up to 2 % faster or slower for its lifetime
                 contestant.end()
                 contestant.start()
         for workload in options.workloads:

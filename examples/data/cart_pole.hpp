@@ -22,8 +22,8 @@ class CartPoles {
   void set(const torch::Tensor& states, const torch::Tensor& steps) { states_ = states, steps_ = steps; }
 
   /// Pushes each cart left (0) or right (1) for 0.02 s, and returns which episodes ended there [count]:
-  /// because the pole fell, the cart left its track, or 500 steps were done. Those begin again. Each step is
-  /// a reward of 1.
+  /// because the pole fell, the cart left its track, or 500 steps were done. Ended episodes restart. Each
+  /// step has a reward of 1.
   torch::Tensor step(const torch::Tensor& pushes) {
     const auto x = states_.select(1, 0), speed = states_.select(1, 1);
     const auto angle = states_.select(1, 2), angular_speed = states_.select(1, 3);

@@ -85,8 +85,8 @@ inline torch::Tensor total(const Losses& losses) {
   return 0.5 * losses.box + 4 * losses.object + 0.5 * losses.kind;
 }
 
-/// How many boxes a cell with objectness above 0.3 finds, at an IoU of at least 0.5 and with their class:
-/// {found, boxes}.
+/// Counts the boxes that some cell with objectness above 0.3 finds, with the right class and an IoU of at
+/// least 0.5: {found, boxes}.
 inline std::pair<double, double> recall(const torch::Tensor& output, const torch::Tensor& boxes) {
   const auto column = torch::arange(cells).view({1, cells, 1}),
              row = torch::arange(cells).view({cells, 1, 1});

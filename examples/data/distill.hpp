@@ -27,7 +27,7 @@ inline Data images(std::int64_t n, std::uint64_t seed) {
   return {images, labels};
 }
 
-/// Mirrored or shifted by up to two pixels, with noise; the same for the whole batch but for the noise.
+/// Shifts images cyclically by up to two pixels, equally for the whole batch, and adds noise.
 inline torch::Tensor view(const torch::Tensor& images) {
   const auto by = torch::randint(-2, 3, {2});
   const auto shifted = torch::roll(images, {by[0].item<std::int64_t>(), by[1].item<std::int64_t>()}, {2, 3});
@@ -44,7 +44,7 @@ inline torch::nn::Sequential convolutions(std::int64_t width) {
                                torch::nn::Linear(2 * width, classes));
 }
 
-/// A wider network, trained for a moment on clean labels: it stands for one that somebody else has trained.
+/// A wider network, trained briefly on clean labels; it stands in for a pretrained one.
 inline torch::nn::Sequential trained_teacher() {
   torch::manual_seed(1);
   auto teacher = convolutions(24);

@@ -20,7 +20,7 @@ inline torch::nn::Sequential network() {
                                torch::nn::Tanh(), torch::nn::Linear(24, 1));
 }
 
-/// The mean square of what is left of the equation at these points, and of the values at both ends.
+/// The mean squares of the equation's residual at these points, and of the values at both ends.
 inline torch::Tensor residual(torch::nn::Sequential& net, const torch::Tensor& at) {
   const auto x = at.detach().requires_grad_(true);
   const auto derivative = [](const torch::Tensor& y, const torch::Tensor& of) {

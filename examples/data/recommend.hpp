@@ -20,7 +20,7 @@ constexpr double table_rate = 0.1, tower_rate = 1e-3;
 
 struct Ratings {
   torch::Tensor user, item, rating;      // [n]
-  std::vector<torch::Tensor> item_tags;  // of each item: 1 to 6 tags
+  std::vector<torch::Tensor> item_tags;  // 1 to 6 tags for each item
 };
 
 inline Ratings ratings() {
@@ -48,7 +48,7 @@ struct RecommenderImpl : torch::nn::Module {
     torch::NoGradGuard no_grad;
     user->weight.mul_(0.1), item->weight.mul_(0.1), tag->weight.mul_(0.1);
   }
-  /// Users and items [n]; the tags of all items one after another, and where each item's begin [n].
+  /// Users and items [n]; the tags of all items in one list, and the offset of each item's tags [n].
   torch::Tensor forward(torch::Tensor users_, torch::Tensor items_, torch::Tensor tags_,
                         torch::Tensor begins) {
     const auto u = user(users_), i = item(items_), t = tag(tags_, begins);
@@ -70,7 +70,7 @@ struct RecommenderImpl : torch::nn::Module {
 };
 TORCH_MODULE(Recommender);
 
-/// The tags of these items one after another, and where each item's begin.
+/// The tags of these items in one list, and the offset of each item's tags.
 inline std::pair<torch::Tensor, torch::Tensor> bags(const Ratings& data, const torch::Tensor& chosen) {
   std::vector<torch::Tensor> all;
   std::vector<std::int64_t> begins;

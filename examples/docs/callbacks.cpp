@@ -6,11 +6,11 @@
 
 // [reads_and_writes]
 struct HalveLoss {
-  // Writes the loss.
+  // Changes the loss.
   void on(etude::BackwardBegin& e) { e.loss = 0.5 * e.loss; }
 };
 struct WatchLoss {
-  // Reads it, after HalveLoss.
+  // Reads the loss, after HalveLoss has changed it.
   void on(const etude::BackwardBegin& e) { e.log("scaled_loss", e.loss); }
 };
 // [/reads_and_writes]
@@ -133,7 +133,7 @@ struct CountLabels {
        0));  // state, in checkpoints
 
   void on(const etude::TrainBegin& e) {
-    if (!e.is_resumed) ones = 0;  // another train() begins anew
+    if (!e.is_resumed) ones = 0;  // another train() starts at 0
   }
   void on(const etude::BatchFetched& e) {
     ones += e.batch.labels[0].sum().item<std::int64_t>();

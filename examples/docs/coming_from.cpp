@@ -1,5 +1,5 @@
-/// The parts that the pages docs/coming-from-*.md show, each beside the same in
-/// Python.
+/// The parts that the pages docs/coming-from-*.md show, each next to the same
+/// code in Python.
 
 #include "common.hpp"
 

@@ -1,8 +1,7 @@
 #pragma once
 
-/// Shared by the programs of this folder. Pages of docs/ show their parts:
-/// those between "// [name]" and
-/// "// [/name]".
+/// Shared by the programs of this folder. Pages of docs/ show parts of them,
+/// between "// [name]" and "// [/name]".
 
 #include <etude/etude.hpp>
 
@@ -23,7 +22,7 @@ inline etude::Dataset points(std::int64_t n) {
   return {x, x.square().sum(1).lt(0.6).to(torch::kLong)};
 }
 
-/// A training of a moment, without checkpoints.
+/// A short training without checkpoints.
 inline etude::TrainingArguments small_arguments() {
   return {
       .output_dir = "docs_output",
@@ -38,7 +37,7 @@ inline void check(bool holds, const char* what) {
     throw std::runtime_error(fmt::format("not as the pages say: {}", what));
 }
 
-/// Calls the parts of a program.
+/// Runs the parts of a program.
 template <class... Parts>
 int run(Parts... parts) try {
   (parts(), ...);

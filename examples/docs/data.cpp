@@ -137,7 +137,7 @@ etude::Batch boxes_in_one(const std::vector<etude::Example>& examples) {
 // [/ragged]
 
 // [windows]
-/// The windows of a file of tokens, for a model that shifts the labels itself.
+/// Windows of a token file, for a model that shifts the labels itself.
 struct Windows {
   using BatchType = etude::Batch;
   using BatchRequestType = etude::TokenWindows::BatchRequestType;

@@ -144,7 +144,7 @@ void own_loop() {
   // May be left out: the first step begins.
   trainer.begin({.resume_from_checkpoint = etude::if_any});
   while (rounds-- > 0) {
-    const auto [inputs, labels] = advance();  // the program's own work
+    const auto [inputs, labels] = advance();  // the program's work
     // Or step(etude::Batch{...}).
     const auto step = trainer.step(inputs, labels);
     if (step.should_stop) break;
@@ -175,7 +175,7 @@ void own_losses() {
     const auto loss = -critic(drawn).mean();
     trainer.log("generator_loss", loss.detach());
     trainer.backward(loss);
-    // The other optimizer's step, and all that follows a step.
+    // Makes the other optimizer's step, and does all that follows a step.
     if (trainer.update().should_stop) break;
   }
   etude::TrainOutput output = trainer.finish();
@@ -238,7 +238,7 @@ void memory() {
   fmt::print("{}", etude::estimate_memory(trainer, {.world_size = 8}).table());
   // [/memory]
   // [tuning]
-  // Leaves nothing behind, as estimate_memory and find_batch_size.
+  // Restores everything, as estimate_memory and find_batch_size do.
   etude::find_learning_rate(trainer);
   // [/tuning]
   check(trainer.state().global_step == 0, "an estimate trains nothing");

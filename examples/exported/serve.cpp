@@ -1,5 +1,5 @@
-/// Answers requests with a model that Python exported, in several threads: reads numbers, and writes each
-/// with the model's answer.
+/// Serves a model that Python exported, in several threads: reads numbers, and writes each with the model's
+/// output.
 ///
 ///   exported_serve model.pt2 < numbers
 

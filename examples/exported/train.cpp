@@ -20,7 +20,7 @@ int main(int argc, char** argv) try {
 
   torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(0.01));
   for (int step = 0; step < 200; ++step) {
-    const torch::Tensor output = model(x);  // of several outputs: model(x).at("logits")
+    const torch::Tensor output = model(x);  // with several outputs: model(x).at("logits")
     const auto loss = torch::mse_loss(output, y);
     optimizer.zero_grad();
     loss.backward();

@@ -40,7 +40,8 @@ struct Conv1DImpl : torch::nn::Module {
 };
 TORCH_MODULE(Conv1D);
 
-/// Layers that add to the residual stream start smaller, by the square root of their number.
+/// The initial weights of layers that add to the residual stream are divided by the square root of their
+/// number.
 inline double residual_deviation(const Config& config) {
   return config.initializer_range / std::sqrt(2.0 * static_cast<double>(config.n_layer));
 }
@@ -51,7 +52,7 @@ struct AttentionImpl : torch::nn::Module {
         c_attn(register_module("c_attn", Conv1D(config.n_embd, 3 * config.n_embd, config.initializer_range))),
         c_proj(register_module("c_proj", Conv1D(config.n_embd, config.n_embd, residual_deviation(config)))) {}
 
-  /// As BlockImpl::forward.
+  /// Like BlockImpl::forward.
   torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& keys, const torch::Tensor& values) {
     const auto batch = x.size(0), length = x.size(1);
     auto parts = c_attn(x).view({batch, length, 3, config.n_head, -1}).permute({2, 0, 3, 1, 4}).unbind();
@@ -95,8 +96,8 @@ struct BlockImpl : torch::nn::Module {
         mlp(register_module("mlp", MLP(config))) {}
 
   /// x is [batch, length, n_embd]. With `keys` and `values`, [batch, n_head, tokens so far, n_embd / n_head],
-  /// it writes those of x to their last places and attends to all; there must be none before x, or x must be
-  /// one token.
+  /// writes the keys and values of x to the last positions and attends to all; either nothing precedes x, or
+  /// x is one token.
   torch::Tensor forward(torch::Tensor x, torch::Tensor keys = {}, torch::Tensor values = {}) {
     x = x + torch::dropout(attn(ln_1(x), keys, values), resid_pdrop, is_training());
     return x + torch::dropout(mlp(ln_2(x)), resid_pdrop, is_training());
@@ -163,7 +164,8 @@ struct TransformerImpl : torch::nn::Module {
 };
 TORCH_MODULE(Transformer);
 
-/// The fields that every configuration has here; with another value it would be another model.
+/// Fields whose values are the same in every supported configuration; other values would mean a different
+/// model.
 inline const nlohmann::ordered_json& fixed_settings() {
   static const nlohmann::ordered_json settings{
       {"model_type", "gpt2"},         {"activation_function", "gelu_new"},
@@ -206,14 +208,14 @@ struct GPT2Impl : torch::nn::Module {
   Transformer transformer{nullptr};
 
  private:
-  /// The head's weights are those of the embedding. It is no parameter of its own, as in transformers' files.
+  /// The head shares the embedding's weights, so it isn't a separate parameter, as in transformers' files.
   torch::Tensor scores(const torch::Tensor& x) { return torch::linear(x, transformer->wte->weight); }
 
   etude::ModelFiles files_;
 };
 TORCH_MODULE(GPT2);
 
-/// The mean loss of the tokens `next` [batch, length] by their scores [batch, length, vocab_size].
+/// The mean loss of the tokens `next` [batch, length] given scores [batch, length, vocab_size].
 inline torch::Tensor loss(const torch::Tensor& scores, const torch::Tensor& next) {
   return torch::nn::functional::cross_entropy(scores.flatten(0, 1), next.flatten());
 }
@@ -224,7 +226,7 @@ struct Sampling {
                (std::int64_t, top_k, "sample from so many likeliest tokens; 0: from all" | at_least(0), 0));
 };
 
-/// The next tokens [batch, 1] for these scores [batch, vocab_size].
+/// Samples the next tokens [batch, 1] from scores [batch, vocab_size].
 inline torch::Tensor sample(torch::Tensor scores, const Sampling& sampling) {
   if (sampling.temperature == 0) return scores.argmax(-1, /*keepdim=*/true);
   scores = scores.to(torch::kFloat) / sampling.temperature;
@@ -235,8 +237,8 @@ inline torch::Tensor sample(torch::Tensor scores, const Sampling& sampling) {
   return torch::multinomial(scores.softmax(-1), 1);
 }
 
-/// Continues each row of `ids`, [batch, length] of at least one token, by `max_new_tokens`. Where the tokens
-/// exceed the model's context, it goes on with the last half of one.
+/// Continues each row of `ids`, [batch, length] of at least one token, by `max_new_tokens`. When the tokens
+/// exceed the model's context, continues with the last half of a context.
 inline torch::Tensor generate(const etude::Model& model, torch::Tensor ids, const Sampling& sampling) {
   auto& gpt2 = model.as<GPT2>();
   const torch::NoGradGuard no_grad;
@@ -256,9 +258,9 @@ inline torch::Tensor generate(const etude::Model& model, torch::Tensor ids, cons
   return ids;
 }
 
-/// The model in a folder that this program or transformers saved, with GPT-2's first names too, which lack
-/// "transformer.". Its tokenizer's files come along. Throws DataError for another kind of model, and
-/// CheckpointError for weights that don't fit.
+/// Loads the model in a folder that this program or transformers saved. Also accepts GPT-2's original
+/// parameter names, which lack "transformer.". Keeps the tokenizer's files. Throws DataError for another kind
+/// of model, and CheckpointError for weights that don't fit.
 inline GPT2 load(const std::filesystem::path& folder) {
   etude::ModelFiles files;
   for (const auto* name : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",

@@ -48,7 +48,7 @@ struct ImageFolder : torch::data::datasets::Dataset<ImageFolder> {
 
   torch::optional<std::size_t> size() const override { return examples.size(); }
 
-  /// The random numbers depend on which worker comes first.
+  /// The random numbers depend on the order in which workers run.
   torch::data::Example<> get(std::size_t index) override {
     const auto& [path, label] = examples[index];
     auto pixels = read_png(path);

@@ -1,4 +1,4 @@
-/// examples/transfer.cpp as a loop that is written by hand, with LibTorch alone.
+/// The loop that examples/transfer.cpp replaces, written by hand in plain LibTorch.
 
 #include <torch/script.h>
 #include <torch/torch.h>
@@ -49,7 +49,7 @@ struct Net {
 
 bool decays(const std::string& name) { return name.find("bias") == std::string::npos; }
 
-/// The number of a layer of the backbone, in the order of the names: "0.weight" is in the first.
+/// The index of the backbone's layer that a parameter belongs to: "0.weight" is in the first.
 std::vector<std::string> layers_of(const torch::jit::Module& backbone) {
   std::vector<std::string> layers;
   for (const auto& parameter : backbone.named_parameters()) {
@@ -64,7 +64,7 @@ struct Group {
   double rate, weight_decay;
 };
 
-/// Groups with and without weight decay for each layer, the rate of each `decay` times that of the next.
+/// Groups with and without weight decay for each layer; each layer's rate is `decay` times the next layer's.
 std::vector<Group> groups_of(Net& net, double rate, double decay, double weight_decay, bool with_backbone) {
   std::vector<Group> groups;
   const auto layers = layers_of(net.backbone);
@@ -86,7 +86,7 @@ std::unique_ptr<torch::optim::AdamW> optimizer_of(const std::vector<Group>& grou
   std::vector<torch::optim::OptimizerParamGroup> parameters;
   for (const auto& group : groups) parameters.emplace_back(group.parameters);
   auto optimizer = std::make_unique<torch::optim::AdamW>(parameters, torch::optim::AdamWOptions());
-  // Given to the constructor, a rate of 0.001 would count as unset, since it is LibTorch's default.
+  // Passed to the constructor, a rate of 0.001 would count as unset, since it is LibTorch's default.
   for (std::size_t i = 0; i < groups.size(); ++i) {
     auto& options = static_cast<torch::optim::AdamWOptions&>(optimizer->param_groups()[i].options());
     options.lr(groups[i].rate).weight_decay(groups[i].weight_decay);
@@ -123,7 +123,7 @@ void fit(Net& net, torch::optim::Optimizer& optimizer, const Part& data, int epo
   }
 }
 
-/// Names as those of a module with a backbone and a head, for torch.load in Python.
+/// Uses the names of a module with a backbone and a head, for torch.load in Python.
 void save(Net& net, const std::string& path) {
   c10::Dict<std::string, torch::Tensor> state;
   for (const auto& parameter : net.backbone.named_parameters())
