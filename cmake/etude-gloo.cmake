@@ -1,5 +1,5 @@
-# etude::gloo has the headers of Gloo that LibTorch's include and LibTorch's packages leave out: those of an installed Gloo, or else
-# cmake/gloo, which declares as much as LibTorch's headers need.
+# etude::gloo provides Gloo's headers, which LibTorch's headers include but its packages leave out: from an installed Gloo, or else
+# from cmake/gloo, which declares as much as LibTorch's headers need.
 if(NOT TARGET etude::gloo)
   find_path(ETUDE_GLOO_INCLUDE_DIR gloo/algorithm.h HINTS ${TORCH_INCLUDE_DIRS})
   mark_as_advanced(ETUDE_GLOO_INCLUDE_DIR)

@@ -1,14 +1,14 @@
 # The trackers of etude/integrations/: each option adds a target (etude::mlflow, ...) with the libraries that the tracker needs.
-# etude::trackers links those that were asked for.
+# etude::trackers links the enabled trackers.
 option(ETUDE_ALL_TRACKERS "All trackers, except those whose own option is OFF" OFF)
 set(etude_tracker_faults "")
 
-# Linked by a program with all trackers that were asked for.
+# A program links this to get all enabled trackers.
 if(NOT TARGET etude::trackers)
   add_library(etude::trackers INTERFACE IMPORTED GLOBAL)
 endif()
 
-# What trackers share. Gathered sources are compiled only for the trackers that link them.
+# Code that trackers share. These sources are compiled only for trackers that link them.
 if(NOT TARGET etude::tracking)
   etude_sources(etude_files "integrations/shared/.*")
   list(FILTER etude_files EXCLUDE REGEX "/http\\.cpp$")
@@ -17,7 +17,7 @@ if(NOT TARGET etude::tracking)
   target_precompile_headers(etude_tracking REUSE_FROM etude)
 endif()
 
-# Each library's target, and the Debian package that has it.
+# Each library's target, and its Debian package.
 set(etude_target_of_protozero etude::protozero)
 set(etude_debian_of_protozero libprotozero-dev)
 set(etude_target_of_libzip etude::zip)
@@ -29,19 +29,19 @@ set(etude_debian_of_OpenSSL libssl-dev)
 set(etude_target_of_CURL CURL::libcurl)
 set(etude_debian_of_CURL libcurl4-openssl-dev)
 
-# Sets `fault` to the remedy if a library isn't found.
+# If a library isn't found, sets `fault` to how to install it.
 function(etude_find_library name fault)
   if(TARGET ${etude_target_of_${name}})
     return()
   endif()
-  if(name STREQUAL "protozero")  # it is header-only, and Debian's has no CMake config
+  if(name STREQUAL "protozero")  # header-only, and Debian's package has no CMake config
     find_path(PROTOZERO_INCLUDE_DIR protozero/pbf_writer.hpp)
     mark_as_advanced(PROTOZERO_INCLUDE_DIR)
     if(PROTOZERO_INCLUDE_DIR)
       add_library(etude::protozero INTERFACE IMPORTED GLOBAL)
       target_include_directories(etude::protozero INTERFACE ${PROTOZERO_INCLUDE_DIR})
     endif()
-  elseif(NOT name STREQUAL "libzip")  # etude-zip.cmake has looked for it
+  elseif(NOT name STREQUAL "libzip")  # found by etude-zip.cmake
     find_package(${name} QUIET)
   endif()
   if(NOT TARGET ${etude_target_of_${name}})
@@ -82,7 +82,7 @@ macro(etude_add_tracker option callback)
   endif()
 endmacro()
 
-# Requests to a tracker's server, and MLflow's callback, which AzureML's builds on.
+# HTTP requests to a tracker's server, and MLflow's callback, which AzureML's builds on.
 if((ETUDE_ALL_TRACKERS OR ETUDE_COMET OR ETUDE_MLFLOW OR ETUDE_AZUREML) AND NOT TARGET etude::http)
   etude_find_library(CURL etude_fault)
   if(TARGET CURL::libcurl)

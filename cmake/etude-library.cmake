@@ -1,12 +1,11 @@
-# The libraries, compiled from src/ in the build that links them, with that build's LibTorch and flags. Each is compiled only if
-# something links it.
+# The libraries are compiled from src/ in the build that links them, with its LibTorch and flags, and only if something links them.
 set(etude_src ${CMAKE_CURRENT_LIST_DIR}/src)
 if(NOT EXISTS ${etude_src})
   cmake_path(SET etude_src NORMALIZE ${CMAKE_CURRENT_LIST_DIR}/../src)
 endif()
 option(ETUDE_UNITY "Compile several files at once; OFF to change one file again and again" ON)
 set(etude_unit_size 140000)
-# Nearly all that g++ reads of LibTorch stays in use, so looking for garbage below 2 GB (kB here) only costs time.
+# Nearly everything that g++ reads from LibTorch stays in use, so collecting garbage below 2 GB (here in kB) only costs time.
 set(etude_no_collection $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=2000000>)
 
 # etude_sources(RESULT PATTERN...): the files of src/ whose path matches one of the regular expressions.
@@ -23,7 +22,7 @@ function(etude_add_library target)
   string(REGEX REPLACE "^etude_" "" name ${target})
   add_library(${target} STATIC EXCLUDE_FROM_ALL ${ARGN})
   add_library(etude::${name} ALIAS ${target})
-  # Otherwise g++ calls functions within a shared library through a table.
+  # Otherwise g++ calls a shared library's internal functions through a table.
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-semantic-interposition> ${etude_no_collection})
   if(NOT target STREQUAL "etude_kernels")
     # -O3 takes longer to compile; the kernels loop over the elements of tensors, which it vectorises.
@@ -69,11 +68,11 @@ etude_sources(etude_tensors "data/(batch|division|tensors|tensors_of)" "formats/
               "libtorch/(autocast|foreach|torch_error)" "model/(equal|forward|model|modules)" "checkpoint/(load_weights|model_files)" base/fmt)
 etude_add_library(etude_tensors ${etude_tensors})
 target_link_libraries(etude_tensors PUBLIC etude::core torch)
-# Most of a file's time goes to LibTorch's templates, which the compiler instantiates anew in each: less so with the headers that use
-# them. torch.h itself would slow all down.
+# Compiling LibTorch's templates takes most of a file's time, so this precompiles only the headers that use them; torch.h itself
+# would slow down every file.
 target_precompile_headers(etude_tensors PRIVATE <torch/types.h> <etude/loop/core.hpp>)
 
-# What a training needs.
+# The sources for training.
 set(etude_kernels "optim/(adafactor|adagrad|adam|adamw_8bit|bfloat16|block_quantization|clipping|flat_optimizer|lion|rmsprop|sgd)")
 set(etude_pictures "(formats/png|metrics/sample_file|callbacks/samples_to_folder)")
 set(etude_processes "parallel/(distributed_data_parallel|gloo|join_processes|nccl|rendezvous|shared_memory|shared_segment)")
@@ -85,7 +84,7 @@ etude_add_library(etude ${etude_files})
 target_link_libraries(etude PUBLIC etude::tensors)
 target_precompile_headers(etude REUSE_FROM etude_tensors)
 
-# The code that runs for each element of a tensor.
+# Code that loops over the elements of tensors.
 etude_sources(etude_files ${etude_kernels})
 etude_add_library(etude_kernels ${etude_files})
 target_link_libraries(etude_kernels PRIVATE etude)

@@ -1,5 +1,5 @@
-# Packages by CPack: `cpack -G DEB` makes libetude-dev. It has headers, sources and CMake files, as each program compiles Etude with its
-# own LibTorch and flags.
+# Packages by CPack: `cpack -G DEB` makes libetude-dev. It has headers, sources and CMake files, since each program compiles Etude
+# with its LibTorch and flags.
 
 # etude_amalgamate(NAME LIBRARY...): installs NAME.cpp, which includes all sources of the libraries, for builds without CMake.
 function(etude_amalgamate name)
@@ -21,7 +21,7 @@ set(etude_without_torch core pages study)
 etude_amalgamate(etude-core ${etude_without_torch})
 etude_amalgamate(etude ${etude_without_torch} tensors etude kernels parallel search report)
 
-# g++ looks into /usr/include by itself, and not as early as it would with -isystem.
+# g++ searches /usr/include anyway, and -isystem would move it too far to the front.
 get_target_property(etude_gloo_include etude::gloo INTERFACE_INCLUDE_DIRECTORIES)
 set(etude_pc_cflags "")
 set(etude_pc_libs "")
@@ -49,7 +49,7 @@ if(PROJECT_IS_TOP_LEVEL)
   set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE all)
   set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
   set(CPACK_DEBIAN_PACKAGE_DEPENDS "libboost-dev (>= 1.74), libfmt-dev, nlohmann-json3-dev, libxxhash-dev (>= 0.8)")
-  # Not a dependency, as pip has a newer LibTorch.
+  # Only recommended, since pip has a newer LibTorch.
   set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "cmake (>= 3.25), libtorch-dev (>= 1.13.1)")
   set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libpng-dev, libjpeg-dev, libcsv-dev, libzip-dev, libcurl4-openssl-dev, libprotozero-dev, libssl-dev")
   include(CPack)

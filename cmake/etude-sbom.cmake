@@ -1,5 +1,5 @@
-# etude.spdx.json: Etude and all that it is built with here, each with its version and licence (SPDX 2.3). docs/dependencies.md says which
-# target links what.
+# Writes etude.spdx.json (SPDX 2.3): Etude and the libraries that this build uses, with versions and licences. docs/dependencies.md
+# says which target links which library.
 set(etude_packages "")
 set(etude_relationships "")
 
@@ -38,7 +38,7 @@ endfunction()
 etude_version_in("${XXHASH_INCLUDE_DIR}/xxhash.h" xxhash XXH_VERSION_MAJOR XXH_VERSION_MINOR XXH_VERSION_RELEASE)
 etude_version_in("${PROTOZERO_INCLUDE_DIR}/protozero/version.hpp" protozero PROTOZERO_VERSION_STRING)
 etude_version_in("${LIBCSV_INCLUDE_DIR}/csv.h" libcsv CSV_MAJOR CSV_MINOR CSV_RELEASE)
-foreach(package IN ITEMS CURL OpenSSL)  # the trackers find them in a scope of their own
+foreach(package IN ITEMS CURL OpenSSL)  # the trackers find them in a different scope
   if(TARGET ${etude_target_of_${package}})
     find_package(${package} QUIET)
   endif()

@@ -1,15 +1,15 @@
 # Finds LibTorch and creates its target, torch. If none is usable, etude_torch_fault holds the reason and the remedy.
 #
-# LibTorch is the one that Torch_DIR, Torch_ROOT or CMAKE_PREFIX_PATH names, else the wheel of the active Python, else the
-# system's. For a CUDA build of LibTorch, Torch's own CMake files require a matching CUDA toolkit. Its libraries don't, so this file
-# creates the targets itself: for the CPU, and for the GPU too if the NVIDIA libraries that Python uses are installed. A project
-# with CUDA code of its own calls find_package(Torch) first, and its targets are used.
+# LibTorch is the one that Torch_DIR, Torch_ROOT or CMAKE_PREFIX_PATH names, else the active Python's wheel, else the system's. For
+# a CUDA build, LibTorch's CMake files require a matching CUDA toolkit, but its libraries don't. So this file creates the targets
+# itself: for the CPU, and for the GPU too if the NVIDIA libraries that Python uses are installed. A project with CUDA code of its
+# own calls find_package(Torch) first, and its targets are used.
 set(etude_torch_fault "")
 set(etude_torch_remedy "Name one with -DTorch_DIR=FOLDER_OF_TorchConfig.cmake, or install one: pip install torch (2.7 or later), or Debian's libtorch-dev")
 
 # Sets Torch_DIR in the cache, unless it is set, and `version` to that LibTorch's version.
 function(etude_locate_torch version)
-  # The version file is beside Torch's config, and including it has no side effects.
+  # The version file is next to Torch's config, and including it has no side effects.
   set(search Torch QUIET CONFIGS TorchConfigVersion.cmake)
   if(NOT Torch_DIR)
     find_package(${search} NO_CMAKE_SYSTEM_PATH NO_SYSTEM_ENVIRONMENT_PATH)
@@ -66,8 +66,8 @@ function(etude_torch_is_for_cuda prefix result)
   endif()
 endfunction()
 
-# Sets `missing` to the names of a library's dependencies that the loader doesn't find, and `found` to the files of those outside
-# the linker's own folders.
+# Sets `missing` to the names of a library's dependencies that the loader doesn't find, and `found` to the files of dependencies
+# outside the linker's default folders.
 function(etude_dependencies library missing found)
   set(names "")
   set(files "")
@@ -125,7 +125,7 @@ function(etude_make_torch_targets prefix)
   endif()
   etude_add_torch_library(c10_cuda ${prefix})
   etude_add_torch_library(torch_cuda ${prefix})
-  # None of its symbols is used, but it has to be loaded to register its kernels.
+  # No symbol of it is used, but it must be loaded to register its kernels.
   set_property(TARGET torch APPEND PROPERTY INTERFACE_LINK_LIBRARIES
                "-Wl,--push-state,--no-as-needed \"${prefix}/lib/libtorch_cuda.so\" -Wl,--pop-state" torch_cuda c10_cuda)
 endfunction()
@@ -155,9 +155,9 @@ if(NOT TARGET torch)
     else()
       # The pip wheel's config warns that kineto is missing, although libtorch_cpu contains it.
       set(kineto_LIBRARY c10)
-      # Torch's config may pick up the Caffe2 of another LibTorch on this machine, so name its own.
+      # Torch's config may pick up Caffe2 from a different LibTorch on this machine, so this names the right one.
       set(Caffe2_DIR ${Torch_DIR}/../Caffe2 CACHE PATH "The folder of Caffe2Config.cmake" FORCE)
-      find_package(Torch QUIET)  # its own message may name another LibTorch's file
+      find_package(Torch QUIET)  # its message may name a file of a different LibTorch
       if(NOT TARGET torch)
         set(etude_torch_fault "LibTorch in ${Torch_DIR} can't be used: ${Torch_NOT_FOUND_MESSAGE}. ${etude_torch_remedy}")
       endif()

@@ -1,4 +1,4 @@
-# The wheel has all components, so all libraries are needed. Those that are missing are named at once.
+# The wheel has all components, so it needs all libraries. The error names all missing ones at once.
 set(etude_wheel_missing "")
 set(etude_wheel_packages "")
 foreach(need IN ITEMS boost/hana.hpp:libboost-dev fmt/core.h:libfmt-dev nlohmann/json.hpp:nlohmann-json3-dev xxhash.h:libxxhash-dev zip.h:libzip-dev csv.h:libcsv-dev

@@ -1,14 +1,14 @@
-# What the Python wheel holds: all libraries as libetude.so, the headers, a CMake package that finds these, the program, and the Python
-# tools. `cmake --install BUILD --component wheel` installs it; packaging/python makes the wheel of that.
+# The contents of the Python wheel: all libraries as libetude.so, the headers, a CMake package that finds them, the program, and the
+# Python tools. `cmake --install BUILD --component wheel` installs them; packaging/python makes the wheel from that.
 
-# Linked to the objects that the static libraries and the program are made of, so that nothing is compiled twice.
+# Links the objects of the static libraries and of the program, so that nothing is compiled twice.
 set(etude_wheel_components core pages study tensors etude parallel search report exported testing csv png images torch_file trackers tensorboard
     wandb comet mlflow azureml codecarbon)
 set(etude_wheel_objects "")
 set(etude_wheel_libraries "")
 
-# etude_wheel_gather(DEFINITIONS TARGET): appends what a target brings to the lists above, and sets DEFINITIONS to its definitions, including those
-# of the targets that it links.
+# etude_wheel_gather(DEFINITIONS TARGET): appends a target's objects, libraries and includes to the lists above, and sets
+# DEFINITIONS to its compile definitions, including those of targets that it links.
 function(etude_wheel_gather definitions target)
   set(gathered "")
   set(visited "")
@@ -66,8 +66,8 @@ foreach(component IN LISTS etude_wheel_components)
   string(APPEND etude_wheel_definitions "set(etude_definitions_of_${component} ${definitions})\n")
 endforeach()
 
-# LibTorch's own targets would also link libtorch_cuda.so, if it has one, and the wheel would need a GPU's libraries then. libtorch.so loads
-# it where it is installed, so it has to be loaded, although nothing of it is used.
+# LibTorch's targets would also link libtorch_cuda.so, if there is one, and the wheel would then need a GPU's libraries. Instead
+# libtorch.so is linked, although no symbol of it is used, since it loads libtorch_cuda.so where that is installed.
 set(etude_wheel_torch -Wl,--push-state,--no-as-needed ${TORCH_INSTALL_PREFIX}/lib/libtorch.so ${TORCH_INSTALL_PREFIX}/lib/libtorch_cpu.so
     ${TORCH_INSTALL_PREFIX}/lib/libc10.so -Wl,--pop-state)
 set(etude_wheel_folder ${PROJECT_BINARY_DIR}/wheel)
@@ -79,7 +79,7 @@ target_link_options(etude_shared PRIVATE -Wl,-Bsymbolic-functions)
 set_target_properties(etude_shared PROPERTIES OUTPUT_NAME etude LIBRARY_OUTPUT_DIRECTORY ${etude_wheel_folder}/lib INSTALL_RPATH "$ORIGIN;$ORIGIN/../../torch/lib")
 
 add_executable(etude_program EXCLUDE_FROM_ALL $<TARGET_OBJECTS:etude_tool>)
-# libtorch_cuda.so needs libraries that needn't be there where the wheel is built.
+# libtorch_cuda.so needs libraries that may be missing where the wheel is built.
 target_link_libraries(etude_program PRIVATE etude_shared -Wl,--push-state,--as-needed ${etude_wheel_libraries} -Wl,--pop-state ${etude_wheel_torch}
                       -Wl,--allow-shlib-undefined)
 set_target_properties(etude_program PROPERTIES OUTPUT_NAME etude RUNTIME_OUTPUT_DIRECTORY ${etude_wheel_folder}/bin
@@ -96,7 +96,7 @@ install(TARGETS etude_program RUNTIME DESTINATION bin COMPONENT wheel EXCLUDE_FR
 install(FILES tools/export.py tools/prepare.py tools/optimizer_state.py tools/optuna_driver.py DESTINATION . COMPONENT wheel EXCLUDE_FROM_ALL)
 install(DIRECTORY include/etude DESTINATION include COMPONENT wheel EXCLUDE_FROM_ALL)
 
-# Other libraries' headers that Etude's include. fmt's are LibTorch's, if it has them.
+# Headers of other libraries that Etude's include. fmt's come from LibTorch, if it has them.
 set(etude_wheel_headers boost/hana.hpp boost/hana boost/version.hpp nlohmann xxhash.h protozero zip.h zipconf.h png.h pngconf.h pnglibconf.h csv.h)
 if(NOT EXISTS ${TORCH_INSTALL_PREFIX}/include/fmt)
   list(APPEND etude_wheel_headers fmt)
@@ -125,6 +125,6 @@ configure_file(cmake/etude-wheel-config.cmake.in wheel/etude-config.cmake @ONLY)
 install(FILES ${etude_wheel_folder}/etude-config.cmake cmake/etude-torch.cmake cmake/etude-build-type.cmake ${PROJECT_BINARY_DIR}/etude-config-version.cmake
         DESTINATION share/cmake/etude COMPONENT wheel EXCLUDE_FROM_ALL)
 
-# The system's libraries that these need, the bill of materials, and the licences of all that is copied.
+# Installs the system libraries that these need, the bill of materials, and the licences of all copied files.
 configure_file(cmake/etude-wheel-bundle.cmake.in wheel/bundle.cmake @ONLY)
 install(SCRIPT ${etude_wheel_folder}/bundle.cmake COMPONENT wheel EXCLUDE_FROM_ALL)
