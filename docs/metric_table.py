@@ -17,7 +17,7 @@ Several, computed batch by batch, so that predictions aren't kept:
 
 <!-- snippet: examples/docs/data.cpp#streaming -->
 
-Your own, a function of all predictions and labels, which isn't called if there are no labels:
+A custom metric is a function of all predictions and labels, which isn't called if there are no labels:
 
 <!-- snippet: examples/docs/data.cpp#own_metric -->
 
@@ -36,7 +36,7 @@ labels. An output without dimensions, as a `squeeze()` leaves of a single exampl
 rows than examples are joined. `predict()` returns an `etude::PredictionOutput` with the same `predictions` and `label_ids` of the whole dataset, and
 `metrics`.
 
-A streaming metric of your own computes batch by batch, and over several processes:
+A custom streaming metric computes batch by batch, and works over several processes:
 
 <!-- snippet: examples/docs/data.cpp#own_streaming -->
 
