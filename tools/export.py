@@ -7,12 +7,12 @@
     export.py timm:vit_tiny_patch16_224 --classes 10
     export.py my_model.py:make                                           make() returns (model, inputs)
 
-The file has the graph of the training mode and that of the evaluation mode over the same weights. Modules that make() sets
+The file has one graph for training mode and one for evaluation mode, which share the weights. Modules that make() sets
 to evaluation mode inside a model in training mode, and parameters without requires_grad, stay frozen. The size of the batch
 varies, and the length of texts too where the model allows it. `inputs` is a dict of tensors by the names of forward's
 parameters, labels included if forward computes the loss, or a list of them in order; lists, tuples and dicts of tensors
-may be inputs. Random numbers that Python draws outside of torch are drawn once, by the export. Needs torch 2.8 or later
-and the model's own library.
+may be inputs. Random numbers that Python draws outside of torch are drawn once, by the export. Needs torch 2.8 or later and
+the model's library.
 
 From Python: `import export; export.export_model(model, inputs, "model.pt2")`.
 """
@@ -75,7 +75,7 @@ def dynamic_shapes(inputs, batch=True, length=True):
 
 @contextlib.contextmanager
 def modes_kept(model):
-    """Restores the mode of every module, without a call of `train`, which sets those below it too."""
+    """Restores the mode of every module, without calling `train`, which would also set its submodules."""
     modes = {module: module.training for module in model.modules()}
     try:
         yield
@@ -115,7 +115,7 @@ def random_state_kept():
 
 
 def named_inputs(model, inputs):
-    """The inputs by the names of forward's parameters. Raises ValueError that says how to give them otherwise."""
+    """The inputs by the names of forward's parameters. Raises ValueError, which says how to pass them, if they don't fit."""
     parameters = forward_parameters(model)
     names = [name for name, parameter in parameters.items() if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)]
     takes = f"{type(model).__name__}.forward takes {inspect.signature(model.forward)}"
@@ -136,8 +136,8 @@ def named_inputs(model, inputs):
 
 
 def separated(model, inputs):
-    """Copies tensors that share memory with the model or an earlier one, for which the graph would take them, and those with
-    gaps, such as a slice, since batches have none."""
+    """Copies tensors that share memory with the model or an earlier one, since the graph would treat them as the same, and
+    tensors with gaps, such as slices, since batches have none."""
     seen = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
 
     def separate(value):
@@ -191,7 +191,7 @@ def keywords_named(model, inputs):
 
 
 def trace(model, inputs):
-    """The graphs of both modes with the widest choice of sizes that the model allows, and which vary."""
+    """The graphs of both modes, with as many varying sizes as the model allows, and a description of those sizes."""
     attempts = [("batch and length", True, True), ("batch", True, False), ("nothing", False, False)]
     if dynamic_shapes(inputs) == dynamic_shapes(inputs, length=False):
         attempts = attempts[1:]
@@ -245,7 +245,7 @@ def add_evaluation(entries, evaluation):
 
 
 def adapter(model):
-    """For a model of PEFT: its adapter's adapter_config.json, and the names of the adapter's tensors, each with that in the model."""
+    """For a model of PEFT: the adapter's adapter_config.json, and a map from the adapter's tensor names to the model's."""
     peft = sys.modules.get("peft")
     if not peft or not isinstance(model, peft.PeftModel):
         return {}, {}
@@ -271,7 +271,7 @@ def adapter(model):
 
 
 def tied_names(model):
-    """Names of tied tensors, each with the one that save_pretrained of transformers keeps; none for other models."""
+    """Maps names of tied tensors to the name that transformers' save_pretrained keeps; empty for other models."""
     patterns = [f"{re.escape(name + '.' if name else '')}{key}" for name, module in model.named_modules() for key in getattr(module, "_tied_weights_keys", None) or ()]
     names = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
@@ -286,7 +286,7 @@ def tied_names(model):
 
 
 def configuration(model):
-    """The files from which from_pretrained of transformers makes the model; none for other models."""
+    """The files from which transformers' from_pretrained makes the model; empty for other models."""
     if not hasattr(getattr(model, "config", None), "to_json_string") or hasattr(model, "peft_config"):
         return {}
     config = copy.deepcopy(model.config)
@@ -298,9 +298,9 @@ def configuration(model):
 
 
 def loss_items(model, inputs):
-    """The labels that the model's loss is a mean over, found out by asking for their sum: Etude weights accumulated batches
-    by their number, as Hugging Face's Trainer does. A part that no number of labels divides, such as a router's loss, is the
-    same in both. None if the model doesn't take the number, or divides by another."""
+    """Which labels the model's loss is averaged over, determined by asking for the sum over them: Etude weights accumulated batches
+    by their number, as Hugging Face's Trainer does. A part that isn't divided by a number of labels, such as a router's loss,
+    is the same in both. None if the model doesn't take the number, or divides by something else."""
     parameters = forward_parameters(model)
     takes_number = "num_items_in_batch" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     labels = inputs.get("labels")
@@ -328,13 +328,13 @@ def first_loss(outputs):
 
 
 def register_named_tuple(cls):
-    """Gives a named tuple that forward returns a name in files."""
+    """Registers a named tuple that forward returns under a name for files."""
     if isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "_fields"):
         torch.utils._pytree._register_namedtuple(cls, serialized_type_name=f"{cls.__module__}.{cls.__qualname__}")
 
 
 def configurations(model):
-    """The configurations of transformers in a model, with those that lie in them; the outer ones first."""
+    """The transformers configurations in a model, including nested ones; the outer ones first."""
     waiting = [module.config for module in model.modules() if hasattr(module, "config")]
     found = []
     for config in waiting:
@@ -360,7 +360,7 @@ def exportable(model):
 
 
 def note_operators(graph):
-    """Says which operators of a graph aren't LibTorch's."""
+    """Prints which operators of a graph aren't LibTorch's."""
     names = {node.target._schema.name for node in graph.graph.nodes if hasattr(node.target, "_schema")}
     other = sorted(name for name in names if not name.startswith(("aten::", "higher_order::", "prim::")))
     if other:
@@ -480,7 +480,7 @@ def from_transformers(name, options):
 
 
 def without_python_randomness(config):
-    """Turns off what Python draws outside of torch, since the graph would repeat one draw."""
+    """Turns off random numbers that Python draws outside torch, since the graph would repeat a single draw."""
     for name in ("layerdrop", "encoder_layerdrop", "decoder_layerdrop", "apply_spec_augment"):
         value = getattr(config, name, False)
         if value:
@@ -554,7 +554,7 @@ def from_file(path, function):
 
 
 def near(name, names):
-    """A hint at names that are like a wrong one."""
+    """A hint with names similar to a wrong one."""
     found = [] if name in names else difflib.get_close_matches(name, names)
     return f": did you mean {' or '.join(found)}?" if found else ""
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Continues a training in Python where Etude stopped, and the other way: weights, moments, steps and learning rates.
+"""Continues a training in Python where Etude stopped, and vice versa: weights, moments, steps and learning rates.
 
-In a loop of one's own:
+In your own loop:
 
     optimizer = torch.optim.AdamW(optimizer_state.parameter_groups(model, weight_decay=0.01))
     state = optimizer_state.to_torch("out/checkpoint-100", model, optimizer)    # loads both; returns trainer_state.json
@@ -64,7 +64,7 @@ def read_weights(folder):
 
 
 def load_weights(model, weights):
-    """Loads weights in which a tied parameter stands under one of its names."""
+    """Loads weights in which a tied parameter has only one of its names."""
     known = model.state_dict(keep_vars=True)
     loaded = {id(tensor) for name, tensor in known.items() if name in weights}
     missing = [name for name, tensor in known.items() if id(tensor) not in loaded]
@@ -75,7 +75,7 @@ def load_weights(model, weights):
 
 
 def group_options(group, saved):
-    """The options of a group of torch.optim with the values that Etude saved."""
+    """The options of a torch.optim group, with the values that Etude saved."""
     options = {name: saved[name] for name in group if name in saved and name not in ("fused", "params")}
     if "betas" in group and "beta1" in saved:
         options["betas"] = (saved["beta1"], saved["beta2"])
@@ -140,7 +140,7 @@ def optimizer_tensors(model, optimizer, global_step):
 
 
 def write_manifest(folder, others, global_step):
-    """Describes the files of a checkpoint as one that follows the newest of `others`, the manifests in its output folder."""
+    """Makes a manifest for the files of a checkpoint, which follows the newest of `others`, the manifests in its output folder."""
     import xxhash
 
     newest = max(others, key=lambda manifest: manifest["serial"], default={"serial": 0, "run": secrets.token_hex(8), "etude": "0.1.0"})
@@ -205,7 +205,7 @@ def trainer_model(source):
 
 
 def to_trainer(checkpoint, source, folder):
-    """Writes the files of a checkpoint that Trainer.train(resume_from_checkpoint=folder) takes."""
+    """Writes a checkpoint's files for Trainer.train(resume_from_checkpoint=folder)."""
     checkpoint, folder = pathlib.Path(checkpoint), pathlib.Path(folder)
     kind = json.loads((checkpoint / "optimizer.json").read_text())["type"]
     if kind not in OPTIMIZERS:
@@ -224,7 +224,7 @@ def to_trainer(checkpoint, source, folder):
 
 
 def from_trainer(checkpoint, output_dir):
-    """Writes Etude's checkpoint of one that Hugging Face's Trainer wrote."""
+    """Converts a checkpoint of Hugging Face's Trainer to Etude's."""
     checkpoint = pathlib.Path(checkpoint)
     model, groups = trainer_model(f"transformers:{checkpoint}")
     optimizer = torch.optim.Optimizer(groups, {})  # any kind will do: the file doesn't name it

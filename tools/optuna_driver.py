@@ -4,8 +4,8 @@
     python tools/optuna_driver.py --n-trials 50 --sampler GPSampler --storage study.log -- ./search --output_dir out
 
 starts the program with `--driver stdio` and answers its requests, which are lines of JSON (see
-include/etude/study/remote_study.hpp). The study is in Optuna's own storage: `optuna-dashboard study.log` shows it while it grows.
-With `--jobs 4`, four programs work on it at once. From Python, `run(study, command, n_trials)` takes any study of Optuna's.
+include/etude/study/remote_study.hpp). The study is in Optuna's storage: `optuna-dashboard study.log` shows it while it grows.
+With `--jobs 4`, four programs work on it at once. From Python, `run(study, command, n_trials)` takes any Optuna study.
 """
 
 import argparse
@@ -76,7 +76,7 @@ class Driver:
         return {}
 
     def end(self):
-        """Fails the trials of a program that has ended without their results."""
+        """Marks the trials of a program that ended without reporting results as failed."""
         for trial in self.trials.values():
             self.study.tell(trial, state=TrialState.FAIL)
         self.trials.clear()

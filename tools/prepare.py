@@ -4,10 +4,11 @@
     prepare.py train.txt test.txt --tokenizer model.pt2 --output data                     data/train.bin, data/test.bin
     prepare.py train.csv test.csv --tokenizer model.pt2 --output data --text review       data/train.safetensors, ...
 
-A .txt file, or a table without a column of labels, becomes a file of tokens, for a model of language. A table (.csv, .jsonl) with
-labels becomes fields of equal length: input_ids, attention_mask and what else the tokenizer makes, and labels. Labels that are
-texts become numbers, in alphabetical order of the first file; classes.json has them, which `etude train` reads. The tokenizer is a .pt2 file that `etude export`
-wrote with it, or whatever transformers' AutoTokenizer takes. Needs transformers and safetensors.
+A .txt file, or a table without a column of labels, becomes a file of tokens, for a language model. A table (.csv, .jsonl) with
+labels becomes fields of equal length: input_ids, attention_mask and any others that the tokenizer makes, and labels. Labels
+that are texts become numbers, in alphabetical order of the first file; they are written to classes.json, which `etude train`
+reads. The tokenizer is a .pt2 file that `etude export` wrote with it, or anything that transformers' AutoTokenizer takes. Needs
+transformers and safetensors.
 """
 
 import argparse
@@ -85,7 +86,7 @@ def label_column(rows, options):
 
 
 def as_numbers(values):
-    """Whole numbers, or else real ones; None if some are neither."""
+    """Converts texts to integers, or else to floats; None if some are neither."""
     for kind in (int, float):
         try:
             return [kind(value) for value in values]
@@ -95,7 +96,7 @@ def as_numbers(values):
 
 
 class Labels:
-    """Numbers as they are, and texts as their places among those of the first file."""
+    """Leaves numbers unchanged, and replaces texts with their index among those of the first file."""
 
     def __init__(self):
         self.names = None
@@ -115,7 +116,7 @@ class Labels:
 
 
 def replaced(path, write):
-    """Writes a file that appears whole or not at all."""
+    """Writes a file atomically."""
     part = path.with_name(path.name + ".part")
     write(part)
     os.replace(part, path)

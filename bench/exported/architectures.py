@@ -3,10 +3,11 @@
 
     .venv/bin/python bench/exported/architectures.py --program build/bench/bench/exported_bench --output build/architectures.md
 
-Each model is small, without dropout, and trains for 50 steps with AdamW on batches of another size than it was exported with, and texts of
-another length. Both begin with the same weights. "Loaded by" are the classes that read from the folder that C++ saved what they read from
-one of save_pretrained. Speed is that of Etude as a multiple of eager PyTorch's, on one thread; at these sizes most of a step of
-PyTorch's is Python's. Needs torch, transformers, peft and, in .venv/vision or installed, torchvision and timm. Models of your own: add a function.
+Each model is small, without dropout, and trains for 50 steps with AdamW on batches and texts whose sizes differ from the
+export. Both begin with the same weights. "Loaded by" lists the classes that read the same tensors from the folder that C++
+saved as from one of save_pretrained. Speed is Etude's as a multiple of eager PyTorch's, on one thread; at these sizes, Python
+takes most of PyTorch's step. Needs torch, transformers, peft and, in .venv/vision or installed, torchvision and timm. Models
+of your own: add a function.
 """
 
 import argparse
@@ -94,7 +95,7 @@ def beit():
 
 
 class Loss(torch.nn.Module):
-    """A model with a loss of the user's own."""
+    """A model with a custom loss."""
 
     def __init__(self, model, loss):
         super().__init__()
@@ -112,7 +113,7 @@ def mixer():
 
 
 def yolos():
-    """Boxes in fixed places: the search for the nearest ones depends on values."""
+    """Assigns boxes to fixed queries, since the search for the nearest depends on values."""
     config = transformers.YolosConfig(**(PICTURE | {"image_size": [32, 32]}), num_detection_tokens=4, num_labels=3)
     loss = lambda output, labels: torch.nn.functional.l1_loss(output.pred_boxes, labels) + output.logits.logsumexp(-1).mean()
     return "detection", "YOLOS, fixed assignment", Loss(transformers.YolosForObjectDetection(config), loss), pictures() | {"labels": torch.rand(ROWS, 4, 4)}
@@ -140,7 +141,7 @@ def mae():
 
 
 class DeepFM(torch.nn.Module):
-    """Factors of fields, their products, and a network on them."""
+    """DeepFM: embeddings of fields, their pairwise products, and a network on them."""
 
     def __init__(self, sizes=(50, 20, 10), width=8):
         super().__init__()
@@ -177,7 +178,7 @@ def is_text(name, value):
 
 
 def examples(data):
-    """A batch of other sizes than those of the training."""
+    """A batch whose sizes differ from the training's."""
     return {name: value[:EXAMPLES, : LENGTH - 4] if is_text(name, value) else value[:EXAMPLES] for name, value in data.items()}
 
 
@@ -210,7 +211,7 @@ def in_python(model, data):
 
 
 def loaded_by(model, trained, folder):
-    """The classes and functions of Python that load the folder; raises AssertionError if one gets other tensors."""
+    """The Python classes and functions that load the folder; raises AssertionError if one reads different tensors."""
     if hasattr(model, "peft_config"):
         import peft
 

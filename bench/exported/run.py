@@ -1,6 +1,7 @@
-"""Training steps/s of models that Python exported, beside Python's own ways to train them: writes exported.md and exported.json.
+"""Training steps/s of models that Python exported, compared with ways to train them in Python: writes exported.md and
+exported.json.
 
-Every run is a process of its own. In each round every contestant trains each model from the same weights on the same batches, in a
+Every run is a separate process. In each round every contestant trains each model from the same weights on the same batches, in a
 random order of contestants.
 """
 

@@ -1,8 +1,8 @@
 """Images/s of a dataset of PNG files through Etude's loader, torch::data's and PyTorch's DataLoader: writes images.md and images.json.
 
 Each decodes RGB files of 256x256 pixels, crops 224x224 at random, mirrors at random, normalizes to float32 and makes batches of 32,
-in a random order. A run is a process of its own that makes one pass, with the start of its workers; Python's imports don't count. In each
-round every contestant has its turn, in a random order.
+in a random order. A run is a separate process that makes one pass, including the start of its workers but not Python's
+imports. In each round every contestant has its turn, in a random order.
 """
 
 import argparse

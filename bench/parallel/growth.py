@@ -1,4 +1,4 @@
-"""Computes the table of docs/growth-of-processes.md: milliseconds that messages take on a network that has not been tried.
+"""Computes the table of docs/growth-of-processes.md: the milliseconds that messages take, by a model of the network.
 
 usage: growth.py [MICROSECONDS_OF_A_HOP [GIGABYTES_A_SECOND [MEGABYTES_OF_GRADIENTS]]]
 """

@@ -1,8 +1,8 @@
 """Steps/s of one and two processes, of Etude and of PyTorch's DistributedDataParallel in Python; bytes and memory of each
 process. Writes parallel.md and parallel.json.
 
-Each contestant has its own processes, and those of one contestant work at a time. In each round every contestant trains each
-workload from the same initial weights, in a new random order of contestants. Only times of one round are compared.
+Each contestant has its own processes, and only one contestant's processes work at a time. In each round every contestant
+trains each workload from the same initial weights, in a new random order of contestants. Only times of one round are compared.
 """
 
 import argparse
@@ -86,7 +86,7 @@ class Group:
             process.wait()
 
     def kill(self):
-        """For processes of which some may wait for another that has failed."""
+        """Ends processes, some of which may be waiting for one that has failed."""
         for process in self.processes:
             process.kill()
             process.wait()
@@ -171,7 +171,7 @@ def check_losses(results):
 
 
 def shards(options):
-    """For each policy, what the process with more of it sends and holds with AdamW and 18 million parameters."""
+    """For each policy, the most bytes that a process sends and holds, with AdamW and 18 million parameters."""
     group = Group([options.program, "serve", options.data], 2).started()
     result = {}
     for policy in ("data", "shards1", "shards2"):
@@ -204,7 +204,7 @@ PAIRS = [
 
 
 def speed(of, to):
-    """That of `of` as a multiple of that of `to`, in each round: the median, with quartiles."""
+    """The figure of `of` as a multiple of that of `to` in each round: the median, with quartiles."""
     ratios = [b["seconds"] / a["seconds"] for a, b in zip(of, to)]
     low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
     return f"{middle:.2f} ({low:.2f}–{high:.2f})"

@@ -1,4 +1,4 @@
-"""Etude's trackers and each tool's own Python client: how long a log delays the training, and how many metrics per
+"""Compares Etude's trackers with each tool's Python client: how long a log delays the training, and how many metrics per
 second reach their destination. Both log the same numbers: TensorBoard to a file, Weights & Biases and Comet to their offline
 formats, MLflow to one `mlflow server` on this machine.
 
@@ -67,7 +67,7 @@ def in_python(name, logs, metrics):
 
 
 def run(command, server):
-    """The last line that a command prints, run in a new folder, which is its home, too."""
+    """Runs a command in a new folder, which is also its home, and returns the last line that it prints."""
     with tempfile.TemporaryDirectory() as folder:
         settings = {"HOME": folder, "WANDB_MODE": "offline", "COMET_START_ONLINE": "0", "COMET_MODE": "create", "OMP_NUM_THREADS": "1"}
         environment = {**os.environ, **settings, "MLFLOW_TRACKING_URI": server}

@@ -1,4 +1,4 @@
-"""Trains one of the contestants written in Python, each as its own documentation recommends.
+"""Trains one of the contestants written in Python, each as its documentation recommends.
 
 `peers.py NAME DIR` does what `train_bench NAME DIR` does (main.cpp); the work is the same too (contestants.hpp). `peers.py export DIR
 WORKLOAD...` exports networks for etude_exported.

@@ -5,7 +5,7 @@ import statistics
 
 
 def ratios(of, to, measured):
-    """One ratio for each training: the median of those of its slices, which all have as many steps."""
+    """One ratio per training: the median of the ratios of its slices, which have equal numbers of steps."""
     return [statistics.median(a[measured] / b[measured] for a, b in zip(x["slices"], y["slices"])) for x, y in zip(of, to)]
 
 
@@ -24,7 +24,7 @@ def interval(values):
 
 
 def describe(ratios):
-    """The median and its interval; instead of a median whose difference from 1 lies inside it, "none"."""
+    """The median and its interval; "none" instead of a median if the interval contains 1."""
     median, bounds = statistics.median(ratios), interval(ratios)
     if bounds is None:
         return f"{median:.3f} (too few for an interval)"

@@ -135,7 +135,8 @@ class Contestant:
 
 
 def instruction_counter(process):
-    """A file to read the number of instructions from that a process retires, or None where the system has no such counter."""
+    """A file from which to read the number of instructions that a process has retired, or None if the system has no such
+    counter."""
     perf_event_open = {"x86_64": 298, "aarch64": 241}.get(platform.machine())
     if sys.platform != "linux" or perf_event_open is None:
         return None
@@ -204,7 +205,7 @@ def info(version):
 
 
 def in_turn(contestants, work, left_out):
-    """What each contestant's work gives, in random order. A peer that fails is left out from here on."""
+    """Runs each contestant's work, in random order, and returns the results. A peer that fails is left out from then on."""
     results = {}
     for contestant in random.sample(contestants, len(contestants)):
         try:
@@ -218,7 +219,7 @@ def in_turn(contestants, work, left_out):
 
 
 def train(contestants, workload, steps, slices, left_out, with_loss=False):
-    """One training by all contestants together, in slices of so many steps: the answer of each."""
+    """Runs one training by all contestants together, in slices of the given number of steps, and returns each one's answer."""
     in_turn(contestants, lambda contestant: contestant.begin(workload, steps, slices, with_loss), left_out)
     rounds = [in_turn(contestants, Contestant.train_slice, left_out) for _ in range(slices)]
     answers = in_turn(contestants, Contestant.finish, left_out)
@@ -259,7 +260,7 @@ def measure(names, threads, options, results, losses, left_out, write):
 
 
 def peak_memory(names, options):
-    """Peak bytes of a process that only trains `wide`."""
+    """The peak memory in bytes of a process that only trains `wide`."""
     peaks = {}
     for name in names:
         contestant = Contestant(name, options, 1)
@@ -288,7 +289,7 @@ def table(head, rows):
 
 
 def table_of(results, names, cell):
-    """`cell` turns the answers to a workload, and the name of a contestant that is among them, into text."""
+    """`cell` formats a contestant's answer, given all answers to a workload and the contestant's name."""
     rows = [[workload, *(cell(answers, name) if name in answers else "—" for name in names)] for workload, answers in results.items()]
     return table(["workload", *names], rows)
 
@@ -365,7 +366,7 @@ def report(results, losses, peaks, machine, names, clock, left_out):
 
 
 def build_against(commit, options):
-    """Builds the program with the library of another commit, by the compiler, the flags and the LibTorch of today's."""
+    """Builds the program with the library of another commit, with the same compiler, flags and LibTorch."""
     git = ["git", "-C", HERE]
     found = subprocess.run([*git, "rev-parse", "--verify", "--short", commit + "^{commit}"], capture_output=True, text=True)
     if found.returncode != 0:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs an example and the loop by hand that it replaces, compares the values that both print, and counts their lines.
+"""Runs an example and the handwritten loop that it replaces, compares the values that both print, and counts their lines.
 
 compare.py NAME [--tolerance T | --at_least QUANTITY VALUE] [--kept N] --example PROGRAM ARGUMENT... --loop PROGRAM ARGUMENT...
 
@@ -57,7 +57,7 @@ def lines_of_code(source):
 
 
 def changed_lines(before, after):
-    """The lines of a program that another one hasn't, apart from the comment at its beginning."""
+    """The lines of a program that another one doesn't have, except for the comment at its beginning."""
     lines = [[line for line in path.read_text().splitlines() if not line.startswith("///")] for path in (before, after)]
     return sum(1 for line in difflib.ndiff(*lines) if line.startswith("+ "))
 

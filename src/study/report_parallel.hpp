@@ -23,8 +23,7 @@ namespace etude::inline v0::detail {
 struct ParallelAxis {
   std::string title;
   ChartAxis axis;
-  std::vector<std::optional<double>>
-      places;  ///< where each line crosses; unset for a trial without this hyperparameter
+  std::vector<std::optional<double>> places;  ///< by line; unset for a trial without this hyperparameter
 };
 
 inline ParallelAxis parallel_choices(const ReportView& view, const std::string& name,
