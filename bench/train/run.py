@@ -348,9 +348,9 @@ def report(results, losses, peaks, machine, names, clock, left_out):
         where = f"{threads} thread{'s' * (threads > 1)}{', in CPU time' * (measured == 'cpu_seconds')}"
         text += f"\n## Steps/s as a multiple of `today`, {where}\n\n" + speed_table(by_workload, kept, measured)
         if "etude" in kept and others:
-            text += f"\n## Steps/s of `etude` as a multiple of each other's, {where}\n\n" + etude_table(by_workload, others, measured)
+            text += f"\n## Steps/s of `etude` as a multiple of each other contestant's, {where}\n\n" + etude_table(by_workload, others, measured)
             if "instructions" in next(iter(by_workload.values()))["today"][0]["slices"][0]:
-                text += f"\n## Instructions of `etude` as a multiple of each other's, {where}\n\n" + instruction_table(by_workload, others)
+                text += f"\n## Instructions of `etude` as a multiple of each other contestant's, {where}\n\n" + instruction_table(by_workload, others)
         if threads == 1:
             if tokens := token_table(by_workload, kept):
                 text += "\n## Tokens/s, 1 thread\n\n" + tokens
