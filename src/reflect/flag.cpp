@@ -79,14 +79,16 @@ std::string help_text(const std::vector<Flag>& flags, const HelpFrame& frame) {
     for (const auto& line : lines) out += fmt::format("{:<{}}{}\n", std::exchange(flag, ""), indent, line);
   };
   const auto describe = [&](const Flag& flag, const std::string& spelled) {
+    const bool is_needed = flag.spelling == Spelling::positional && flag.is_required;
+    // The usage line says that such a list isn't empty.
+    const auto range = is_needed && flag.is_list ? std::string() : flag.range;
     const auto choices =
-        flag.choices.empty() ? flag.range : fmt::format("one of {}", fmt::join(flag.choices, ", "));
+        flag.choices.empty() ? range : fmt::format("one of {}", fmt::join(flag.choices, ", "));
     auto meaning = flag.doc + (flag.doc.empty() || choices.empty() ? "" : "; ") + choices;
     if (flag.spelling == Spelling::repeated) meaning += "; may be repeated";
     entry(spelled, meaning,
-          flag.spelling == Spelling::positional && flag.is_required
-              ? ""
-              : fmt::format("(default: {})", flag.default_text.empty() ? "\"\"" : flag.default_text));
+          is_needed ? ""
+                    : fmt::format("(default: {})", flag.default_text.empty() ? "\"\"" : flag.default_text));
   };
   for (const auto& flag : flags)
     if (flag.spelling == Spelling::positional) describe(flag, positional_words(flag));
