@@ -137,4 +137,13 @@ TEST_CASE("names from other programs aren't arguments, and suggest existing ones
   }
 }
 
+TEST_CASE("log_level counts in the first process, and log_level_replica in the others") {
+  TrainingArguments args{.log_level = etude::LogLevel::info, .log_level_replica = etude::LogLevel::error};
+  CHECK(args.shows(etude::LogLevel::info));
+  args.launch.rank = 1;
+  CHECK_FALSE(args.shows(etude::LogLevel::info));
+  CHECK_FALSE(args.shows(etude::LogLevel::warning));
+  CHECK(args.shows(etude::LogLevel::error));
+}
+
 }  // namespace training_arguments_test

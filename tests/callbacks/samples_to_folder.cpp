@@ -2,12 +2,15 @@
 
 #include <doctest/doctest.h>
 
+#include <filesystem>
 #include <string>
+#include <vector>
 
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
 #include "etude/formats/png.hpp"
 #include "etude/formats/wav.hpp"
+#include "etude/testing/laws.hpp"
 
 namespace callbacks_samples_to_folder_test {
 
@@ -57,6 +60,12 @@ TEST_CASE("a folder that can't be written is an error") {
   toy::write_text(folder / "samples", "a file");
   etude::Trainer<SamplesToFolderCallback> trainer(options(folder));
   CHECK_THROWS_AS(trainer.log_text("t", "x"), etude::CheckpointError);
+}
+
+TEST_CASE("writing samples to a folder keeps the laws of callbacks") {
+  CHECK(etude::laws::broken<SamplesToFolderCallback>([](const std::filesystem::path& folder) {
+          return SamplesToFolderCallback{.folder = folder.string()};
+        }) == std::vector<std::string>());
 }
 
 }  // namespace callbacks_samples_to_folder_test

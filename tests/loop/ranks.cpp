@@ -727,6 +727,34 @@ TEST_CASE("a process that makes the others wait is named once, in a warning") {
   CHECK(trainer.train().global_step == 80);
 }
 
+TEST_CASE("two processes that send gradients in buckets of ddp_bucket_cap_mb train as one") {
+  if (toy::launches(2)) return;
+  // Three layers of 1.1 MiB each: in one bucket, or in one each.
+  const auto wide = [] {
+    torch::manual_seed(3);
+    torch::nn::Sequential net(torch::nn::Linear(5, 540));
+    for (int i = 0; i < 3; ++i) net->push_back(torch::nn::Linear(540, 540));
+    net->push_back(torch::nn::Linear(540, 3));
+    return net;
+  };
+  for (const std::int64_t megabytes : {1, 25}) {
+    CAPTURE(megabytes);
+    auto options = problem(12, 2, 1);
+    options.model = wide();
+    options.args.optim = etude::OptimizerNames::sgd;  // Adam would enlarge rounding errors
+    options.args.ddp_bucket_cap_mb = megabytes;
+    etude::Trainer<DistributedDataParallel> together(options);
+    together.train();
+    const toy::Alone alone;
+    auto whole = problem(12, 4, 1);
+    whole.model = wide();
+    whole.args.optim = etude::OptimizerNames::sgd;
+    etude::Trainer<> one(whole);
+    one.train();
+    check_close(weights(together), weights(one));
+  }
+}
+
 TEST_CASE("a backend that isn't there is refused by name") {
   if (toy::launches(2)) return;
   auto options = problem(8, 2, 1);

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/fault_of.hpp"
@@ -13,6 +14,7 @@
 #include "etude/callbacks/learning_rate_monitor.hpp"
 #include "etude/callbacks/model_summary.hpp"
 #include "etude/callbacks/norm_monitor.hpp"
+#include "etude/callbacks/parameter_groups.hpp"
 #include "etude/callbacks/predictions_to_csv.hpp"
 #include "etude/callbacks/profiler.hpp"
 #include "etude/callbacks/report.hpp"
@@ -67,6 +69,8 @@ TEST_CASE("callbacks that inspect the model and the machine keep the laws") {
           callback.print = [](std::string_view) {};
           return callback;
         }) == nothing);
+  CHECK(broken<etude::ParameterGroupsCallback>(
+            [] { return etude::ParameterGroupsCallback{.print = [](std::string_view) {}}; }) == nothing);
   const Options alone{.two_in_one_trainer = false};  // only one can be active per process
   CHECK(broken<etude::DebugUnderflowOverflowCallback>(alone) == nothing);
   CHECK(broken<etude::ProfilerCallback>({.two_in_one_trainer = false, .two_at_once = false}) == nothing);

@@ -8,6 +8,7 @@
 
 #include "common/silence.hpp"
 #include "common/toy.hpp"
+#include "etude/callbacks/gradual_unfreezing.hpp"
 #include "etude/callbacks/loss_spike.hpp"
 #include "etude/callbacks/model_ema.hpp"
 #include "etude/callbacks/neftune.hpp"
@@ -80,6 +81,16 @@ TEST_CASE("embedding noise keeps the laws") {
           },
       .only_reads = false};
   CHECK(broken<etude::NEFTuneCallback>(embedded) == nothing);
+}
+
+TEST_CASE("gradual unfreezing keeps the laws") {
+  // Parameters that one of two has frozen are frozen before the training for the other, and so stay frozen.
+  const Options alone{.only_reads = false, .two_in_one_trainer = false};
+  CHECK(broken<etude::GradualUnfreezingCallback>(
+            [] {
+              return etude::GradualUnfreezingCallback{.layer_groups = {"first", "last"}};
+            },
+            alone) == nothing);
 }
 
 TEST_CASE("the loss spike callback keeps the laws") {
