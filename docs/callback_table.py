@@ -23,7 +23,7 @@ def is_callback(name):
     header = path.relative_to(HEADERS)
     if header.parts[0] in ("loop", "testing", "callback.hpp") or header.as_posix() == "dispatch/filters.hpp" or name.endswith("Base"):
         return False
-    is_a_part = re.search("allbacks? that (have|has) one", plain(doc.replace("///", "")))
+    is_a_part = re.search("allbacks? that (have|has) one|a member of a callback", plain(doc.replace("///", "")))
     return doc and not is_a_part and bool(events_of(name))
 
 

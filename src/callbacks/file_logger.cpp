@@ -193,7 +193,8 @@ std::int64_t begin_log_file(const TrainBegin& e, LogFormat& format, const std::s
 void add_to_log_file(const Log& e, LogFormat& format, const std::string& path) {
   if (!e.state.is_world_process_zero) return;
   const auto file = log_path(e.args, path);
-  if (format.lacks_columns()) format.take_columns(read_file(file).value_or(""));  // in an evaluation outside of training
+  if (format.lacks_columns())
+    format.take_columns(read_file(file).value_or(""));  // in an evaluation outside of training
   const auto known = format.column_count();
   auto row = format.row(fields_of(e));
   if (format.column_count() == known) return append_to_log(e.args, file, row + "\n");
