@@ -20,8 +20,7 @@
 #include "etude/io/mapped_file.hpp"
 #include "etude/reflect/json.hpp"
 #include "etude/report/html_page.hpp"
-#include "run_script.hpp"
-#include "run_style.hpp"
+#include "page_files.hpp"
 
 namespace etude::inline v0 {
 namespace detail {
@@ -58,11 +57,9 @@ std::string run_page(const std::vector<RunReport>& runs, std::string_view title)
       "has turned off.</noscript>\n{}{}{}\n",
       report_data_begin, script_json(to_json_value(document)), report_data_end);
   return html_text_of({.title = title,
-                       .style = run_style,
-                       .light = run_light,
-                       .dark = run_dark,
+                       .styles = {run_css},
                        .body = body,
-                       .script = run_script_text()});
+                       .scripts = {dom_js, text_js, axis_js, chart_js, sections_js, run_js}});
 }
 
 namespace {

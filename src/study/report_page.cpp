@@ -18,9 +18,9 @@
 #include "etude/report/html_page.hpp"
 #include "etude/study/importance.hpp"
 #include "etude/study/trial_text.hpp"
+#include "page_files.hpp"
 #include "report_charts.hpp"
 #include "report_parallel.hpp"
-#include "report_style.hpp"
 
 namespace etude::inline v0::detail {
 
@@ -220,12 +220,7 @@ std::string report_page(const std::string& study_name, const std::vector<FrozenT
   }
   page += page_table(view, link);
   page += "<p id=\"chosen\" role=\"status\" aria-live=\"polite\"></p>\n";
-  return html_text_of({.title = study_name,
-                       .style = report_style,
-                       .light = report_light,
-                       .dark = report_dark,
-                       .body = page,
-                       .script = report_script});
+  return html_text_of({.title = study_name, .styles = {study_css}, .body = page, .scripts = {study_js}});
 }
 
 }  // namespace etude::inline v0::detail

@@ -1,0 +1,811 @@
+// The parts of a run's page: its charts by subject, and its tables.
+import {Chart, ownCharts, redraw, shared, swatch} from './chart.js';
+import {make} from './dom.js';
+import {bytesText, durationText, numberText, timeText, words} from './text.js';
+
+const ownName = {
+  'report/steps_per_second': 'steps per second',
+  'report/samples_per_second': 'examples per second',
+  'report/resident_memory': 'resident memory',
+  'report/device_memory': 'memory on the device, peak'
+};
+export class Run {
+  constructor(data, index) {
+    Object.assign(this, data);
+    this.index = index;
+    this.byName = new Map();
+    for (const column of data.series) {
+      const points = column.steps.map((step, i) => {
+        const point = {step, x: step, y: Number(column.values[i])};
+        if (column.lows.length && column.counts[i] > 1) {
+          point.low = column.lows[i];
+          point.high = column.highs[i];
+        }
+        if (column.broken.length && column.broken[i]) point.broken = column.broken[i];
+        else if (!Number.isFinite(point.y)) point.broken = 1;
+        return point;
+      });
+      this.byName.set(column.name, points);
+    }
+  }
+  points(name) {
+    return this.byName.get(name) ?? [];
+  }
+  last(name) {
+    const points = this.points(name);
+    for (let i = points.length - 1; i >= 0; --i) if (Number.isFinite(points[i].y)) return points[i].y;
+    return undefined;
+  }
+  // The epoch or the seconds of training at a step, between the logs that have it.
+  at(name, step) {
+    const points = this.points(name);
+    if (!points.length) return step;
+    let i = points.findIndex(point => point.step >= step);
+    if (i < 0) return points[points.length - 1].y;
+    const before = i > 0 ? points[i - 1] : {step: 0, y: 0},
+      after = points[i];
+    return after.step > before.step
+      ? before.y + ((after.y - before.y) * (step - before.step)) / (after.step - before.step)
+      : after.y;
+  }
+  // Places all points, and marks, on an axis of steps, epochs or seconds.
+  place(x) {
+    const name = {epoch: 'epoch', time: 'report/elapsed'}[x];
+    const known = this.points(name).map(point => [point.step, point.y]);
+    for (const points of this.byName.values()) {
+      let i = 0;
+      for (const point of points) {
+        if (!name || !known.length) {
+          point.x = point.step;
+          continue;
+        }
+        while (i < known.length - 1 && known[i][0] < point.step) ++i;
+        const [step, value] = known[i],
+          [before, old] = i > 0 ? known[i - 1] : [0, 0];
+        point.x =
+          point.step >= step || step === before
+            ? value
+            : old + ((value - old) * (point.step - before)) / (step - before);
+      }
+    }
+    for (const each of [...(this.placed ?? [])]) each.x = name ? this.at(name, each.step) : each.step;
+  }
+  // Seconds between the last two logs.
+  gap() {
+    const points = this.points('report/elapsed');
+    return points.length > 1 ? points[points.length - 1].y - points[points.length - 2].y : 0;
+  }
+  timeLeft() {
+    const elapsed = this.last('report/elapsed');
+    if (this.status !== 'running' || !(this.max_steps > this.step) || !(elapsed > 0) || !(this.step > 0))
+      return null;
+    return (elapsed / this.step) * (this.max_steps - this.step);
+  }
+}
+const isHidden = name =>
+  /^(epoch|total_flos|report\/elapsed|step)$/.test(name) ||
+  /(_runtime|_samples_per_second|_steps_per_second|_preparation_time|_jit_compilation_time)$/.test(name) ||
+  /_mem_(cpu|gpu)_|^before_init_mem/.test(name);
+// The charts, in their order: which names, and the title that they share; null: a chart each.
+const subjects = [
+  [name => /loss/i.test(name), 'Loss'],
+  [name => /^(eval|test|val|predict)(_|\/)/.test(name), null],
+  [name => /^learning_rate|^lr-/.test(name), 'Learning rate'],
+  [name => /grad/.test(name), 'Gradient norm'],
+  [name => /^(throughput\/|report\/.*per_second)/.test(name), null],
+  [name => /^time\//.test(name), 'Seconds of a step'],
+  [name => /^(memory\/|report\/.*memory)/.test(name), 'Memory'],
+  [() => true, null]
+];
+
+function timeUnit(range) {
+  return range > 7200
+    ? {size: 3600, text: 'hours'}
+    : range > 180
+      ? {size: 60, text: 'minutes'}
+      : {size: 1, text: 'seconds'};
+}
+function unitX(range) {
+  return shared.x === 'time' ? timeUnit(range) : {size: 1, text: shared.x};
+}
+
+// Charts of all series. Those of one title are together, at most six in one.
+export function chartSection(runs) {
+  const names = new Set();
+  for (const run of runs) for (const name of run.byName.keys()) if (!isHidden(name)) names.add(name);
+  for (const [better, ...worse] of [
+    ['memory/resident_mem', 'report/resident_memory'],
+    ['memory/peak_allocated_mem', 'report/device_memory'],
+    ['throughput/samples_per_sec', 'report/samples_per_second', 'report/steps_per_second'],
+    ['report/samples_per_second', 'report/steps_per_second']
+  ])
+    if (names.has(better)) for (const name of worse) names.delete(name);
+  const charts = subjects.map(() => new Map());
+  for (const name of names) {
+    const subject = subjects.findIndex(([has]) => has(name)),
+      title = subjects[subject][1] ?? ownName[name] ?? name,
+      those = charts[subject];
+    let place = title;
+    for (let i = 2; (those.get(place)?.length ?? 0) >= 6; ++i) place = `${title} (${i})`;
+    those.set(place, [...(those.get(place) ?? []), name]);
+  }
+  const nodes = charts.map(those => [...those].map(([title, its]) => chartOf(runs, title, its).node)),
+    others = nodes.pop();
+  const left = runs.reduce((sum, run) => sum + run.series_left_out, 0),
+    time = runs.length === 1 && runs[0].ranks.length === 1 ? timeFigure(runs[0]) : null;
+  return [
+    make('div', {class: 'charts'}, ...nodes.flat(), time),
+    others.length
+      ? make(
+          'section',
+          {class: 'others'},
+          make('h2', {}, 'Other values'),
+          make('div', {class: 'charts'}, ...others)
+        )
+      : null,
+    left ? make('p', {class: 'note'}, `${numberText(left)} more series are left out.`) : null
+  ].filter(Boolean);
+}
+// The look of one of several runs. Earlier ones are wider, so that they are seen where the lines are the same.
+function lookOf(run, runs) {
+  const wide = Math.min(runs.length, 4) - 1,
+    width = 2 + Math.max(wide - run.index, 0) * Math.min(2.4, 4.5 / wide);
+  return {
+    colour: run.index,
+    dash: Math.floor(run.index / 8),
+    shape: run.index,
+    width,
+    turn: run.index,
+    turns: runs.length
+  };
+}
+// Whether the mark is one of a training that was resumed and has made a step since.
+const isResumption = (run, mark) => mark.kind === 'resumed' && mark.step < run.step;
+const wasResumed = run => run.marks.some(mark => isResumption(run, mark));
+const sinceResumed = runs =>
+  runs.some(wasResumed)
+    ? make(
+        'p',
+        {class: 'note'},
+        runs.length > 1
+          ? 'A resumed run counts these times since it was last resumed.'
+          : 'Since the training was last resumed.'
+      )
+    : null;
+function chartOf(runs, title, names) {
+  const lines = [],
+    marks = [],
+    signs = [],
+    one = runs.length === 1;
+  for (const run of runs) {
+    names.forEach((name, i) => {
+      const points = run.points(name);
+      if (!points.length) return;
+      const label = ownName[name] ?? name,
+        look = one
+          ? {colour: i, dash: i, shape: i === 0 && points.length > 40 ? undefined : i}
+          : {...lookOf(run, runs), dash: names.length > 1 ? i : Math.floor(run.index / 8)};
+      const line = {
+        look,
+        points,
+        id: one ? name : `${run.index}/${name}`,
+        label: one ? label : names.length > 1 ? `${run.name}: ${label}` : run.name,
+        hidden: () => shared.hidden.has('run ' + run.index)
+      };
+      lines.push(line);
+      const sign = (kind, step, y, text) => {
+        signs.push({line, kind, step, x: step, y, text});
+        (run.placed ??= []).push(signs[signs.length - 1]);
+      };
+      if (name === run.best_metric && run.best_step !== null)
+        sign(
+          'best',
+          run.best_step,
+          run.best_value,
+          `best ${name}: ${numberText(run.best_value, 6)} at step ${numberText(run.best_step)}`
+        );
+      if (name in run.afterwards)
+        sign(
+          'afterwards',
+          run.step,
+          Number(run.afterwards[name]),
+          `${name} after the training: ${numberText(run.afterwards[name], 6)}`
+        );
+    });
+    for (const mark of run.marks)
+      if ((['stopped', 'failed'].includes(mark.kind) && one) || (isResumption(run, mark) && one)) {
+        const placed = {
+          step: mark.step,
+          x: mark.step,
+          kind: mark.kind,
+          text: `${mark.kind} after step ${numberText(mark.step)}${mark.text ? ': ' + mark.text : ''}`
+        };
+        marks.push(placed);
+        (run.placed ??= []).push(placed);
+      }
+    run.place(shared.x);
+  }
+  const isMemory = names.some(name => /^report\/.*memory/.test(name)),
+    isAmount = names.every(name => /^(report|memory|throughput|time)\//.test(name));
+  return new Chart({
+    title,
+    lines,
+    marks,
+    signs,
+    isAmount,
+    unitX,
+    large: title === 'Loss',
+    height: title === 'Loss' ? 300 : 210,
+    mayBeLog: title === 'Loss',
+    format: isMemory
+      ? (value, digits = 3) => (value / 1e9).toFixed(Math.max(digits - 1, 1)) + ' GB'
+      : undefined
+  });
+}
+
+function tile(title, value, note) {
+  return make(
+    'div',
+    {},
+    make('dt', {title}, title),
+    make('dd', {}, ...[value].flat(), note ? make('small', {title: note}, note) : null)
+  );
+}
+const speedOf = run => run.last('report/steps_per_second');
+export function tiles(run) {
+  const all = [],
+    metrics = [...new Set([...run.byName.keys(), ...Object.keys(run.afterwards)])].filter(
+      name => name.startsWith('eval_') && !isHidden(name) && !/loss/.test(name) && name !== run.best_metric
+    );
+  if (run.best_metric && run.best_value !== null)
+    all.push(
+      tile(
+        'best ' + run.best_metric,
+        [make('span', {class: 'star', 'aria-hidden': 'true'}, '★ '), numberText(run.best_value)],
+        'at step ' + numberText(run.best_step)
+      )
+    );
+  for (const name of ['loss', 'eval_loss', ...metrics].slice(0, 4))
+    if (name !== run.best_metric && (run.last(name) ?? run.afterwards[name]) !== undefined)
+      all.push(
+        tile(
+          name,
+          numberText(run.last(name) ?? run.afterwards[name]),
+          run.last(name) === undefined ? 'after the training' : 'last'
+        )
+      );
+  if (speedOf(run) !== undefined)
+    all.push(
+      tile(
+        'speed',
+        numberText(speedOf(run), 3) + ' steps/s',
+        run.last('report/samples_per_second') === undefined
+          ? ''
+          : numberText(run.last('report/samples_per_second'), 3) + ' examples/s'
+      )
+    );
+  if (run.last('report/elapsed') !== undefined)
+    all.push(tile('time', durationText(run.last('report/elapsed')), 'since ' + timeText(run.began)));
+  const memory = Math.max(...run.ranks.map(rank => rank.memory)),
+    device = Math.max(...run.ranks.map(rank => rank.device_memory ?? 0));
+  if (run.ranks.length && memory > 0)
+    all.push(tile('memory', bytesText(device || memory), device ? 'on the device, peak' : 'of the process'));
+  return make('dl', {class: 'tiles'}, ...all);
+}
+
+// A table whose texts are at the left if they are `wordy`, as those of its first column are.
+function tableOf(label, head, rows, style = '', wordy = false) {
+  return make(
+    'div',
+    {class: 'wide', tabindex: 0, role: 'region', 'aria-label': label},
+    make(
+      'table',
+      {class: style},
+      make(
+        'thead',
+        {},
+        make(
+          'tr',
+          {},
+          ...head.map((text, i) =>
+            make('th', {scope: 'col', class: wordy || i === 0 ? 'w' : undefined}, text)
+          )
+        )
+      ),
+      make('tbody', {}, ...rows)
+    )
+  );
+}
+const section = (id, title, ...content) =>
+  make('section', {'aria-labelledby': id}, make('h2', {id}, title), ...content);
+
+// The runs with what they came to; a run can be taken out of the charts.
+export function runTable(runs) {
+  const best = [...new Set(runs.map(run => run.best_metric).filter(Boolean))],
+    losses = ['loss', 'eval_loss'].filter(name => runs.some(run => run.last(name) !== undefined));
+  const others = [...new Set(runs.flatMap(run => [...run.byName.keys()]))]
+    .filter(name => name.startsWith('eval_') && !isHidden(name) && !losses.includes(name))
+    .slice(0, 4);
+  const rows = runs.map(run =>
+    make(
+      'tr',
+      {},
+      make(
+        'th',
+        {scope: 'row'},
+        make(
+          'label',
+          {},
+          make('input', {
+            type: 'checkbox',
+            id: 'run-' + run.index,
+            checked: !shared.hidden.has('run ' + run.index),
+            on: {
+              change: e => {
+                e.target.checked
+                  ? shared.hidden.delete('run ' + run.index)
+                  : shared.hidden.add('run ' + run.index);
+                redraw();
+                shared.changed();
+              }
+            }
+          }),
+          ' ',
+          swatch(lookOf(run, runs)),
+          ' ',
+          run.name
+        )
+      ),
+      make('td', {}, make('span', {class: 'pill', 'data-status': run.status}, run.status)),
+      make('td', {}, numberText(run.step)),
+      ...best.map(name =>
+        make(
+          'td',
+          {},
+          run.best_metric === name && run.best_value !== null ? '★ ' + numberText(run.best_value) : ''
+        )
+      ),
+      ...[...losses, ...others].map(name =>
+        make('td', {}, run.last(name) === undefined ? '' : numberText(run.last(name)))
+      ),
+      make('td', {}, durationText(run.last('report/elapsed'))),
+      make('td', {}, speedOf(run) === undefined ? '' : numberText(speedOf(run), 3))
+    )
+  );
+  return section(
+    'runs-title',
+    'Runs',
+    tableOf(
+      'Runs',
+      [
+        'run',
+        'status',
+        'step',
+        ...best.map(name => 'best ' + name),
+        ...[...losses, ...others].map(name => 'last ' + name),
+        'time',
+        'steps/s'
+      ],
+      rows
+    )
+  );
+}
+
+function shade(share) {
+  return {background: `color-mix(in srgb, var(--shade) ${Math.round(5 + 70 * share)}%, var(--card))`};
+}
+function timeFigure(run) {
+  const [rank] = run.ranks,
+    total = rank.phases.reduce((a, b) => a + b, 0),
+    most = Math.max(...rank.phases, 1e-9);
+  const phases = run.phases
+    .map((phase, i) => [phase, rank.phases[i]])
+    .filter(([, time]) => time > 0)
+    .sort((a, b) => b[1] - a[1]);
+  if (!phases.length) return null;
+  return make(
+    'figure',
+    {class: 'large'},
+    make('figcaption', {}, 'Time by phase'),
+    sinceResumed([run]),
+    make(
+      'table',
+      {class: 'bars'},
+      make(
+        'tbody',
+        {},
+        ...phases.map(([phase, time]) =>
+          make(
+            'tr',
+            {},
+            make('th', {scope: 'row'}, phase),
+            make('td', {}, make('i', {style: {width: (100 * time) / most + '%'}})),
+            make('td', {}, durationText(time)),
+            make('td', {}, ((100 * time) / total).toFixed(1) + ' %')
+          )
+        )
+      )
+    )
+  );
+}
+function timeSection(runs) {
+  const rows = runs.flatMap(run =>
+    run.ranks.map(rank => ({
+      name:
+        runs.length > 1
+          ? run.name + (run.ranks.length > 1 ? `, rank ${rank.rank}` : '')
+          : `rank ${rank.rank}`,
+      run,
+      rank,
+      total: rank.phases.reduce((a, b) => a + b, 0)
+    }))
+  );
+  if (rows.length < 2) return null;
+  const phases = rows[0].run.phases.filter((_, i) => rows.some(({rank}) => rank.phases[i] > 0));
+  return section(
+    'time',
+    runs.length > 1 ? 'Time by phase' : 'Processes',
+    make(
+      'p',
+      {class: 'note'},
+      'Each phase in percent of the wall time.' +
+        (runs.length > 1
+          ? ''
+          : ' A process that waits less in communication than the others is the one that they wait for.')
+    ),
+    sinceResumed(runs),
+    tableOf(
+      'Time by phase',
+      ['', 'total', ...phases, 'memory'],
+      rows.map(({name, run, rank, total}) =>
+        make(
+          'tr',
+          {},
+          make('th', {scope: 'row'}, name),
+          make('td', {}, durationText(total)),
+          ...phases.map(phase => {
+            const share = total > 0 ? (rank.phases[run.phases.indexOf(phase)] ?? 0) / total : 0;
+            return make('td', {style: shade(share)}, (100 * share).toFixed(1));
+          }),
+          make('td', {}, bytesText(rank.device_memory || rank.memory))
+        )
+      ),
+      'shaded'
+    )
+  );
+}
+
+function sampleFigure(sample) {
+  const caption = sample.name + (sample.caption ? ': ' + sample.caption : '');
+  if (sample.kind === 'text')
+    return make(
+      'figure',
+      {class: 'text'},
+      make('figcaption', {}, caption),
+      make('pre', {tabindex: 0}, sample.content + (sample.is_cut ? ' …' : ''))
+    );
+  if (sample.is_cut)
+    return make('figure', {}, make('figcaption', {}, caption + ' (too large for this page)'));
+  if (sample.kind === 'image')
+    return make(
+      'figure',
+      {},
+      make('figcaption', {}, caption),
+      make('img', {alt: caption, src: 'data:image/png;base64,' + sample.content})
+    );
+  return make(
+    'figure',
+    {},
+    make('figcaption', {}, caption),
+    make('audio', {controls: true, src: 'data:audio/wav;base64,' + sample.content})
+  );
+}
+function sampleSection(run, several) {
+  const steps = [...new Set(run.samples.map(sample => sample.step))].sort((a, b) => b - a);
+  if (!steps.length) return null;
+  return section(
+    'samples-' + run.index,
+    several ? 'Samples of ' + run.name : 'Samples',
+    ...steps.map((step, i) =>
+      make(
+        'details',
+        {id: `samples-${run.index}-${step}`, open: i === 0},
+        make('summary', {}, 'step ' + numberText(step)),
+        make(
+          'div',
+          {class: 'samples'},
+          ...run.samples.filter(sample => sample.step === step).map(sampleFigure)
+        )
+      )
+    )
+  );
+}
+
+function matrixSection(run, matrix, several) {
+  const classes = matrix.classes.length ? matrix.classes : matrix.rows.map((_, i) => String(i));
+  const totals = matrix.rows.map(row => row.reduce((a, b) => a + b, 0)),
+    right = matrix.rows.reduce((sum, row, i) => sum + row[i], 0),
+    all = totals.reduce((a, b) => a + b, 0);
+  const body = matrix.rows.map((row, i) =>
+    make(
+      'tr',
+      {},
+      make('th', {scope: 'row', title: classes[i]}, classes[i]),
+      ...row.map((count, j) => {
+        const share = totals[i] > 0 ? count / totals[i] : 0;
+        return make(
+          'td',
+          {
+            style: shade(share),
+            class: i === j ? 'right' : undefined,
+            title: `label ${classes[i]}, predicted ${classes[j]}: ${numberText(count)} (${(100 * share).toFixed(1)} % of the label)`
+          },
+          count ? numberText(count, 3) : ''
+        );
+      }),
+      make(
+        'td',
+        {style: {'font-size': '.8rem', color: 'var(--soft)', 'padding-left': '.5rem'}},
+        (totals[i] > 0 ? (100 * row[i]) / totals[i] : 0).toFixed(0) + ' %'
+      )
+    )
+  );
+  return section(
+    `matrix-${run.index}-${matrix.name}`,
+    `Confusion matrix: ${matrix.name}${several ? ' of ' + run.name : ''}`,
+    make(
+      'p',
+      {class: 'note'},
+      `A row for each label, a column for each prediction, at step ${numberText(matrix.step)}. Shades are parts of a row; the last column is the recall. ${numberText((100 * right) / all, 4)} % are right.`
+    ),
+    make(
+      'div',
+      {class: 'wide', tabindex: 0, role: 'region', 'aria-label': 'Confusion matrix'},
+      make(
+        'table',
+        {class: 'matrix' + (classes.length > 20 ? ' dense' : '')},
+        make(
+          'thead',
+          {},
+          make(
+            'tr',
+            {},
+            make('th', {}),
+            ...classes.map(name => make('th', {scope: 'col', title: name}, classes.length > 20 ? '' : name)),
+            make('th', {})
+          )
+        ),
+        make('tbody', {}, ...body)
+      )
+    )
+  );
+}
+
+function rateSection(run, several) {
+  const curve = run.learning_rates;
+  if (!curve || !curve.learning_rates.length) return null;
+  const points = values => curve.learning_rates.map((rate, i) => ({x: Number(rate), y: Number(values[i])}));
+  const chart = new Chart({
+    title: 'Loss by learning rate',
+    own: true,
+    logX: true,
+    titleX: 'learning rate',
+    mayBeLog: true,
+    height: 260,
+    lines: [
+      {label: 'smoothed', id: 'rate smoothed', look: {colour: 0, dash: 0}, points: points(curve.smoothed)},
+      {label: 'each step', id: 'rate raw', look: {colour: 7, dash: 2}, points: points(curve.losses)}
+    ],
+    marks: curve.suggested
+      ? [
+          {
+            x: curve.suggested,
+            kind: 'suggested ' + numberText(curve.suggested, 3),
+            text: 'the suggested learning rate'
+          }
+        ]
+      : []
+  });
+  ownCharts.push(chart);
+  return section(
+    'rates-' + run.index,
+    'Learning-rate range test' + (several ? ' of ' + run.name : ''),
+    chart.node
+  );
+}
+
+function argumentSection(runs) {
+  const names = [...new Set(runs.flatMap(run => Object.keys(run.arguments)))],
+    params = [...new Set(runs.flatMap(run => Object.keys(run.trial_params)))];
+  const texts = name => runs.map(run => (name in run.arguments ? words(run.arguments[name]) : ''));
+  const differs = name => new Set(texts(name)).size > 1;
+  const first =
+      runs.length > 1 ? names.filter(differs) : names.filter(name => runs[0].changed.includes(name)),
+    rest = names.filter(name => !first.includes(name));
+  const row = name =>
+    make(
+      'tr',
+      {'data-name': name},
+      make('th', {scope: 'row'}, name),
+      ...texts(name).map(text =>
+        make('td', {class: 'w' + (runs.length > 1 && differs(name) ? ' differs' : '')}, text)
+      )
+    );
+  const head = ['', ...(runs.length > 1 ? runs.map(run => run.name) : ['value'])];
+  const filter = make('input', {
+    type: 'search',
+    id: 'filter',
+    placeholder: 'Filter the arguments',
+    'aria-label': 'Filter the arguments',
+    on: {
+      input: () => {
+        const text = filter.value.toLowerCase();
+        for (const each of content.querySelectorAll('tr[data-name]'))
+          each.hidden = !each.dataset.name.toLowerCase().includes(text);
+        if (text) content.querySelector('details')?.setAttribute('open', '');
+      }
+    }
+  });
+  const content = make(
+    'div',
+    {},
+    first.length
+      ? tableOf('Arguments', head, first.map(row), '', true)
+      : make('p', {}, runs.length > 1 ? 'All arguments are the same.' : 'All arguments have their defaults.'),
+    rest.length
+      ? make(
+          'details',
+          {id: 'other-arguments'},
+          make(
+            'summary',
+            {},
+            `${rest.length} ${runs.length > 1 ? 'that are the same' : 'with their defaults'}`
+          ),
+          tableOf('Other arguments', head, rest.map(row), '', true)
+        )
+      : null
+  );
+  return [
+    params.length
+      ? section(
+          'trial',
+          'Hyperparameters of the trial',
+          tableOf(
+            'Hyperparameters',
+            head,
+            params.map(name =>
+              make(
+                'tr',
+                {},
+                make('th', {scope: 'row'}, name),
+                ...runs.map(run =>
+                  make('td', {class: 'w'}, name in run.trial_params ? words(run.trial_params[name]) : '')
+                )
+              )
+            )
+          )
+        )
+      : null,
+    names.length
+      ? section('arguments', runs.length > 1 ? 'Arguments that differ' : 'Arguments', filter, content)
+      : null
+  ];
+}
+
+function eventSection(run) {
+  if (!run.handlers.length) return null;
+  return section(
+    'events',
+    'Events and their handlers',
+    make(
+      'p',
+      {class: 'note'},
+      'Events of Etude in the order of their list, then those of the program. Callbacks run from left to right.'
+    ),
+    tableOf(
+      'Events',
+      ['event', ''],
+      run.handlers.map(({event, callbacks}) =>
+        make(
+          'tr',
+          {},
+          make('th', {scope: 'row'}, event),
+          make(
+            'td',
+            {class: 'w'},
+            ...callbacks.map(name => {
+              const writes = name.endsWith(' (writes)');
+              return make(
+                'span',
+                {class: 'chip' + (writes ? ' writes' : '')},
+                writes ? name.slice(0, -9) : name
+              );
+            })
+          )
+        )
+      )
+    )
+  );
+}
+function markSection(run) {
+  const row = mark =>
+    make(
+      'tr',
+      {},
+      make('th', {scope: 'row'}, timeText(mark.time)),
+      make('td', {}, numberText(mark.step)),
+      make('td', {class: 'w', style: {'min-width': '4.5rem'}}, mark.kind),
+      make('td', {class: 'w'}, mark.text)
+    );
+  const marks = [...run.marks].reverse(),
+    most = 8,
+    head = ['when', 'step', '', ''],
+    latest = marks.length > most + 2 ? marks.slice(0, most) : marks,
+    earlier = marks.slice(latest.length);
+  return section(
+    'history',
+    'Timeline',
+    tableOf('Timeline', head, latest.map(row)),
+    earlier.length
+      ? make(
+          'details',
+          {id: 'earlier'},
+          make('summary', {}, `${earlier.length} earlier`),
+          tableOf('Earlier entries', head, earlier.map(row))
+        )
+      : null
+  );
+}
+// A table of values by name in `field` of the runs.
+function valueTable(runs, title, field) {
+  const names = [...new Set(runs.flatMap(run => Object.keys(run[field])))];
+  return names.length
+    ? tableOf(
+        title,
+        ['', ...(runs.length > 1 ? runs.map(run => run.name) : ['value'])],
+        names.map(name =>
+          make(
+            'tr',
+            {},
+            make('th', {scope: 'row'}, name),
+            ...runs.map(run => make('td', {}, name in run[field] ? numberText(run[field][name], 5) : ''))
+          )
+        )
+      )
+    : null;
+}
+function summarySection(runs) {
+  const summary = valueTable(runs, 'Summary', 'summary'),
+    afterwards = valueTable(runs, 'After the training', 'afterwards');
+  if (!summary && !afterwards) return null;
+  return section(
+    'summary',
+    'Summary of the training',
+    summary && sinceResumed(runs),
+    summary,
+    afterwards && make('h3', {}, 'Logged after the training'),
+    afterwards
+  );
+}
+
+export function otherSections(runs) {
+  const several = runs.length > 1,
+    pair = (...each) => {
+      const those = each.filter(Boolean);
+      return those.length ? make('div', {class: 'pair'}, ...those) : null;
+    };
+  const matrices = runs.flatMap(run => run.matrices.map(matrix => matrixSection(run, matrix, several)));
+  const [params, args] = argumentSection(runs),
+    time = timeSection(runs),
+    samples = runs.map(run => sampleSection(run, several)),
+    rates = runs.map(run => rateSection(run, several));
+  return [
+    time,
+    pair(...matrices, ...(several ? [] : rates)),
+    pair(...samples),
+    ...(several ? [pair(...rates)] : []),
+    params,
+    several ? args : pair(args, summarySection(runs)),
+    ...(several ? [summarySection(runs)] : [pair(eventSection(runs[0]), markSection(runs[0]))])
+  ].filter(Boolean);
+}
