@@ -244,21 +244,21 @@ export class Chart {
     );
     for (const line of lines) {
       const colour = colourOf(line.look.colour);
+      const band = [];
       let path = '',
-        band = [],
         faint = '',
         gap = true,
         markers = '',
         over = '';
       const visible = line.points
-        .map((point, i) => ({point, value: line.drawn[i], i}))
+        .map((point, i) => ({point, value: line.drawn[i]}))
         .filter(
           ({point}, i) =>
             inView(point) || inView(line.points[i + 1] ?? point) || inView(line.points[i - 1] ?? point)
         );
       const {turn = 0, turns = 1} = line.look,
         every = Math.max(turns, visible.length <= 40 ? 1 : Math.ceil(visible.length / 6));
-      visible.forEach(({point, value, i}, place) => {
+      visible.forEach(({point, value}, place) => {
         const at = (left + across.free(point.x) * (width - left - right)).toFixed(1);
         if (point.broken)
           plot.append(
@@ -277,8 +277,8 @@ export class Chart {
           gap = true;
           return;
         }
-        const height = y(value).toFixed(1);
-        path += (gap ? 'M' : 'L') + at + ' ' + height;
+        const down = y(value).toFixed(1);
+        path += (gap ? 'M' : 'L') + at + ' ' + down;
         if (shared.smooth) faint += (gap ? 'M' : 'L') + at + ' ' + y(point.y).toFixed(1);
         if (!up.holds(value) || (!shared.smooth && point.high !== undefined && !up.holds(point.high)))
           over += `M${at} ${top - 5}m-4 4 4-5 4 5z`;
@@ -288,7 +288,7 @@ export class Chart {
           inView(point) &&
           place % every === Math.floor((every * (turn + 0.5)) / turns)
         )
-          markers += `M${at} ${height}` + shapes[line.look.shape % 8];
+          markers += `M${at} ${down}` + shapes[line.look.shape % 8];
         gap = false;
       });
       if (band.length > 1 && !shared.smooth)
@@ -298,11 +298,11 @@ export class Chart {
             fill: colour,
             d:
               'M' +
-              band.map(([at, top]) => at + ' ' + top).join('L') +
+              band.map(([at, most]) => at + ' ' + most).join('L') +
               'L' +
               band
                 .reverse()
-                .map(([at, , low]) => at + ' ' + low)
+                .map(([at, , least]) => at + ' ' + least)
                 .join('L') +
               'Z'
           })

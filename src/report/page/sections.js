@@ -40,7 +40,7 @@ export class Run {
   at(name, step) {
     const points = this.points(name);
     if (!points.length) return step;
-    let i = points.findIndex(point => point.step >= step);
+    const i = points.findIndex(point => point.step >= step);
     if (i < 0) return points[points.length - 1].y;
     const before = i > 0 ? points[i - 1] : {step: 0, y: 0},
       after = points[i];

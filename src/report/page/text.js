@@ -14,7 +14,7 @@ export function numberText(value, digits = 4) {
     text = String(Number(value.toPrecision(digits)));
     if (size >= 1e4) text = Number(text).toLocaleString('en-GB');
   }
-  return text.replace('-', '−');
+  return text.replaceAll('-', '−');
 }
 export function durationText(seconds) {
   if (!(seconds >= 0)) return '–';
