@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "etude/io/file_system.hpp"
 #include "etude/report/page_text.hpp"
-#include "page_files.hpp"
 
 namespace etude::inline v0::detail {
 
@@ -21,6 +21,14 @@ std::string joined(const std::vector<std::string_view>& files) {
 }
 
 }  // namespace
+
+std::string script_json(const nlohmann::ordered_json& json) {
+  using Json = nlohmann::ordered_json;
+  std::string text;
+  for (const char c : json.dump(-1, ' ', false, Json::error_handler_t::replace))
+    c == '<' ? text += "\\u003c" : text += c;
+  return text;
+}
 
 std::string html_text_of(const HtmlPage& page) {
   const auto nonce = random_name();

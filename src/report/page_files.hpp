@@ -2,10 +2,9 @@
 
 #include <string_view>
 
-/// The files of src/report/page, which CMake compiles into the library.
+/// The files of src/report/page that only the pages of runs have.
 namespace etude::inline v0::detail {
 
-extern const std::string_view page_css, run_css;
-extern const std::string_view axis_js, chart_js, dom_js, run_js, sections_js, text_js;
+extern const std::string_view run_css, chart_js, run_js, sections_js;
 
 }  // namespace etude::inline v0::detail

@@ -38,15 +38,6 @@ struct ReportDocument {
                (std::int64_t, version, "of the format", 0), (std::vector<RunReport>, runs, "the runs"));
 };
 
-/// JSON that is safe in a script element: without angle brackets and invalid UTF-8.
-std::string script_json(const nlohmann::ordered_json& json) {
-  using Json = nlohmann::ordered_json;
-  std::string text;
-  for (const char c : json.dump(-1, ' ', false, Json::error_handler_t::replace))
-    c == '<' ? text += "\\u003c" : text += c;
-  return text;
-}
-
 }  // namespace
 
 std::string run_page(const std::vector<RunReport>& runs, std::string_view title) {

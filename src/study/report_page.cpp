@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstddef>
 #include <functional>
-#include <iterator>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,173 +15,144 @@
 #include <variant>
 #include <vector>
 
+#include "etude/reflect/json.hpp"
 #include "etude/report/html_page.hpp"
 #include "etude/study/importance.hpp"
 #include "etude/study/trial_text.hpp"
 #include "page_files.hpp"
-#include "report_charts.hpp"
-#include "report_parallel.hpp"
 
 namespace etude::inline v0::detail {
 
 namespace {
 
-std::string definition(std::string_view name, std::string_view text) {
-  return fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", html_text(cut_name(name, 60)),
-                     html_text(cut_text(text, 120)));
-}
+using Json = nlohmann::ordered_json;
 
-std::string page_params(const ReportView& view, const FrozenTrial& trial) {
-  std::string text = "<dl>\n";
-  std::size_t count = 0;
-  for (const auto& name : view.names)
-    if (trial.params.contains(name) && ++count <= most_columns)
-      text += definition(name, param_text(trial, name));
-  return text + "</dl>\n";
-}
+/// The limits of a page, whatever the study.
+constexpr std::size_t most_shown = 1000, most_params = 30, most_bars = 20, most_curves = 200,
+                      most_points = 200, most_objectives = 4, most_best = 20, most_choices = 50;
 
-std::string page_best(const ReportView& view) {
-  if (view.best.empty()) return "<p>No trial is complete.</p>\n";
-  if (view.directions.size() > 1) {
-    constexpr std::size_t most = 20;
-    std::string text = fmt::format("<p>{} trial{} no other beats in all values:", view.best.size(),
-                                   view.best.size() == 1 ? " that" : "s that");
-    for (std::size_t i = 0; i < std::min(view.best.size(), most); ++i)
-      text += fmt::format("{} {}", i == 0 ? "" : ",", view.trials[view.best[i]].number);
-    return text + (view.best.size() > most ? " and others" : "") + ".</p>\n";
+/// Places of trials by number: all of `order`, or its best half of `most` and others at equal distances.
+std::vector<std::size_t> thinned(const std::vector<std::size_t>& order, std::size_t most) {
+  auto kept = order;
+  if (order.size() > most) {
+    const auto half = most / 2;
+    std::vector<std::size_t> rest(order.begin() + static_cast<std::ptrdiff_t>(half), order.end());
+    std::ranges::sort(rest);
+    kept.resize(half);
+    for (std::size_t i = 0; i < half; ++i) kept.push_back(rest[i * rest.size() / half]);
   }
-  const auto& trial = view.trials[view.best.front()];
-  auto text = fmt::format("<h3>Best trial</h3>\n<dl class=\"big\">\n{}{}",
-                          definition("trial", std::to_string(trial.number)),
-                          definition("value", number_text(trial.values.at(0))));
-  if (const auto seconds = duration_of(trial)) text += definition("time", duration_text(*seconds));
-  return text + "</dl>\n" + page_params(view, trial);
+  std::ranges::sort(kept);
+  return kept;
 }
 
-std::string page_summary(const ReportView& view) {
-  std::string text =
-      "<section aria-labelledby=\"summary\"><h2 id=\"summary\">Summary</h2>\n<ul class=\"counts\">\n";
-  text += fmt::format("<li><b>{}</b>trial{}</li>\n", view.trials.size(), view.trials.size() == 1 ? "" : "s");
+std::string shown_text(std::string_view text) { return cut_text(text, 300); }
+
+Json counts_json(const std::vector<FrozenTrial>& trials) {
+  auto json = Json::object();
   for (const auto state :
        {TrialState::complete, TrialState::pruned, TrialState::fail, TrialState::running, TrialState::waiting})
-    if (const auto count = std::ranges::count(view.trials, state, &FrozenTrial::state); count > 0)
-      text += fmt::format("<li><b>{}</b>{}</li>\n", count, state_text(state));
-  text += "</ul>\n";
+    if (const auto count = std::ranges::count(trials, state, &FrozenTrial::state); count > 0)
+      json[std::string(state_text(state))] = count;
+  return json;
+}
+
+/// When the first trial began and the last one ended, in seconds since 1970; null if that isn't known.
+Json times_json(const std::vector<FrozenTrial>& trials) {
   std::optional<double> first, last;
-  for (const auto& trial : view.trials)
+  for (const auto& trial : trials)
     for (const auto& time : {trial.datetime_start, trial.datetime_complete}) {
       if (!time || time_text(*time).empty()) continue;
       first = std::min(first.value_or(*time), *time);
       last = std::max(last.value_or(*time), *time);
     }
-  if (first)
-    text += fmt::format("<p class=\"note\">From {} to {}: {}.</p>\n", time_text(*first), time_text(*last),
-                        duration_text(*last - *first));
-  return text + page_best(view) + "</section>\n";
+  return first ? Json{*first, *last} : Json();
 }
 
-std::string page_importances(const ReportView& view) {
-  if (view.names.empty()) return {};
-  std::string text =
-      "<section aria-labelledby=\"importance\"><h2 id=\"importance\">Importance</h2>\n"
-      "<p class=\"note\">How much each has to do with being among the best tenth of the trials "
-      "(PED-ANOVA).</p>\n";
-  for (std::size_t k = 0; k < view.importances.size(); ++k) {
-    if (view.importances.size() > 1) text += fmt::format("<h3>value {}</h3>\n", k + 1);
-    std::vector<std::pair<double, std::string>> bars;
-    for (const auto& [name, importance] : view.importances[k]) bars.emplace_back(-importance, name);
-    std::ranges::sort(bars);
-    text += "<table class=\"bars\"><tbody>\n";
-    for (std::size_t i = 0; i < std::min(bars.size(), most_bars); ++i)
-      text += fmt::format(
-          "<tr><th scope=\"row\" title=\"{}\">{}</th><td><i style=\"width:{:.1f}%\"></i></td><td>{:.1f} "
-          "%</td></tr>\n",
-          html_text(cut_text(bars[i].second, 200)), html_text(cut_name(bars[i].second, 28)),
-          100 * bars[i].first / std::min(bars.front().first, -1e-9), -100 * bars[i].first);
-    text += "</tbody></table>\n";
-    if (bars.empty()) text += "<p>No trial is complete.</p>\n";
-    if (bars.size() > most_bars)
-      text += fmt::format("<p class=\"note\">And {} others.</p>\n", bars.size() - most_bars);
+/// The importances for an objective, the largest first.
+Json importances_json(const std::map<std::string, double>& importances) {
+  std::vector<std::pair<double, std::string>> bars;
+  for (const auto& [name, importance] : importances) bars.emplace_back(-importance, name);
+  std::ranges::sort(bars);
+  auto json = Json::array();
+  for (std::size_t i = 0; i < std::min(bars.size(), most_bars); ++i)
+    json.push_back({shown_text(bars[i].second), -bars[i].first});
+  return json;
+}
+
+/// The best values of an objective so far, each with the place of the trial that reached it. A step that is
+/// narrower than a five-thousandth of the axis can't be seen.
+Json best_so_far_json(const std::vector<FrozenTrial>& trials, std::size_t objective,
+                      StudyDirection direction) {
+  auto json = Json::array();
+  std::optional<double> best;
+  std::size_t last = 0;
+  for (std::size_t i = 0; i < trials.size(); ++i) {
+    const auto value = value_of(trials[i], objective);
+    if (!value || !std::isfinite(*value) || trials[i].state != TrialState::complete) continue;
+    if (best && (direction == StudyDirection::minimize ? *value >= *best : *value <= *best)) continue;
+    if (best && (i - last) * 5000 < trials.size()) continue;
+    json.push_back({i, *value});
+    best = value;
+    last = i;
   }
-  return text + "</section>\n";
+  return json;
 }
 
-/// A table cell with the number that the column is sorted by; an empty cell without a number for an unset
-/// value.
-std::string number_cell(const std::optional<double>& number, std::string_view text) {
-  if (!number) return "<td></td>";
-  const auto key = std::isnan(*number)   ? std::string("NaN")
-                   : std::isinf(*number) ? std::string(*number > 0 ? "Infinity" : "-Infinity")
-                                         : fmt::format("{}", *number);
-  return fmt::format("<td data-v=\"{}\">{}</td>", key, html_text(text));
-}
-
-std::string param_cell(const FrozenTrial& trial, const std::string& name) {
-  const auto found = trial.params.find(name);
-  if (found == trial.params.end()) return "<td></td>";
-  const auto text = param_text(trial, name);
-  const auto distribution = trial.distributions.find(name);
-  if (distribution == trial.distributions.end() || !std::holds_alternative<Choices>(distribution->second))
-    return number_cell(found->second, text);
-  constexpr std::size_t most = 40;
-  const auto short_text = cut_text(text, most);
-  const auto title =
-      short_text == text ? std::string() : fmt::format(" title=\"{}\"", html_text(cut_text(text, 300)));
-  return fmt::format("<td class=\"w\"{}>{}</td>", title, html_text(short_text));
-}
-
-std::string trial_cell(const FrozenTrial& trial, bool is_best, const std::string& link) {
-  auto number = std::to_string(trial.number);
-  if (!link.empty()) number = fmt::format("<a href=\"{}\">{}</a>", html_text(link), number);
-  return fmt::format("<td data-v=\"{}\">{}{}</td>", trial.number, is_best ? "\xE2\x98\x85 " : "", number);
-}
-
-std::string page_table(const ReportView& view, const std::function<std::string(const FrozenTrial&)>& link) {
-  std::string text =
-      "<section aria-labelledby=\"trials\"><h2 id=\"trials\">Trials</h2>\n<div class=\"wide all\" "
-      "tabindex=\"0\" "
-      "role=\"region\" aria-labelledby=\"trials\"><table>\n<thead><tr>";
-  const auto head = [&](std::string_view title, std::string_view style = {}) {
-    text += fmt::format("<th scope=\"col\"{}><button title=\"{}\">{}</button></th>", style,
-                        html_text(cut_text(title, 200)), html_text(cut_name(title, 28)));
-  };
-  const auto objectives = std::min(view.directions.size(), most_objectives);
-  const auto columns = std::min(view.names.size(), most_columns);
-  head("trial");
-  head("state", " class=\"w\"");
-  for (std::size_t k = 0; k < objectives; ++k) head(objective_title(view, k));
-  head("time");
-  for (std::size_t k = 0; k < columns; ++k)
-    head(view.names[k], has_choices(view.trials, view.names[k]) ? " class=\"w\"" : "");
-  text += "</tr></thead>\n<tbody>\n";
-  for (const auto i : view.order) {
-    if (!std::ranges::binary_search(view.shown, i)) continue;
-    const auto& trial = view.trials[i];
-    text += fmt::format("<tr data-t=\"{}\"{}>{}<td class=\"w\">{}</td>", trial.number,
-                        view.is_best(i) ? " class=\"top\"" : "",
-                        trial_cell(trial, view.is_best(i), link ? link(trial) : std::string()),
-                        state_text(trial.state));
-    for (std::size_t k = 0; k < objectives; ++k) {
-      const auto value = value_of(trial, k);
-      text += number_cell(value, value ? number_text(*value) : "");
-    }
-    const auto seconds = duration_of(trial);
-    text += number_cell(seconds, seconds ? duration_text(*seconds) : "");
-    for (std::size_t k = 0; k < columns; ++k) text += param_cell(trial, view.names[k]);
-    text += "</tr>\n";
+/// A hyperparameter with the texts of its choices, or with the range that the trials' distributions cover.
+Json param_json(const std::vector<FrozenTrial>& trials, const std::vector<std::size_t>& shown,
+                const std::string& name) {
+  Json json{{"name", shown_text(name)}};
+  std::vector<const Distribution*> distributions;
+  for (const auto i : shown)
+    if (const auto found = trials[i].distributions.find(name); found != trials[i].distributions.end())
+      distributions.push_back(&found->second);
+  if (has_choices(trials, name)) {
+    // In the order of the choices, even those that no trial has.
+    auto& texts = json["choices"] = Json::array();
+    for (const auto* distribution : distributions)
+      if (const auto* choices = std::get_if<Choices>(distribution)) {
+        FrozenTrial each{.params = {{name, 0}}, .distributions = {{name, *distribution}}};
+        for (std::size_t k = 0; k < std::min(choices->choices.size(), most_choices); ++k) {
+          each.params[name] = static_cast<double>(k);
+          texts.push_back(shown_text(param_text(each, name)));
+        }
+        break;
+      }
+    return json;
   }
-  text += "</tbody></table></div>\n";
-  if (columns < view.names.size())
-    text += fmt::format("<p class=\"note\">{} of {} hyperparameters are shown, the most important.</p>\n",
-                        columns, view.names.size());
-  return text + "</section>\n";
+  bool is_log = !distributions.empty(), is_whole = is_log;
+  std::optional<double> low, high;
+  for (const auto* distribution : distributions) {
+    is_whole &= std::holds_alternative<IntRange>(*distribution);
+    std::visit(
+        [&](const auto& range) {
+          if constexpr (requires { range.low; }) {
+            is_log &= range.log;
+            low = std::min(low.value_or(HUGE_VAL), static_cast<double>(range.low));
+            high = std::max(high.value_or(-HUGE_VAL), static_cast<double>(range.high));
+          }
+        },
+        *distribution);
+  }
+  json["low"] = to_json_value(low);
+  json["high"] = to_json_value(high);
+  json["log"] = is_log;
+  json["whole"] = is_whole;
+  return json;
 }
 
-std::string page_section(std::string_view id, std::string_view title, const std::string& content) {
-  if (content.empty()) return {};
-  return fmt::format(
-      "<section class=\"{0}\" aria-labelledby=\"{0}\"><h2 id=\"{0}\">{1}</h2>\n{2}</section>\n", id, title,
-      content);
+/// The values that a trial reported, by step: at most so many, with the last.
+Json reports_json(const FrozenTrial& trial) {
+  const auto& reports = trial.intermediate_values;
+  const auto stride = (reports.size() - 1) / most_points + 1;
+  auto json = Json::array();
+  std::size_t place = 0;
+  for (const auto& [step, value] : reports) {
+    const bool is_drawn = place % stride == 0 || place + 1 == reports.size();
+    ++place;
+    if (is_drawn) json.push_back({step, to_json_value(value)});
+  }
+  return json;
 }
 
 }  // namespace
@@ -189,38 +160,76 @@ std::string page_section(std::string_view id, std::string_view title, const std:
 std::string report_page(const std::string& study_name, const std::vector<FrozenTrial>& trials,
                         const std::vector<StudyDirection>& directions,
                         const std::function<std::string(const FrozenTrial&)>& link) {
-  ReportView view{.trials = trials, .directions = directions, .best = best_of(trials, directions)};
-  view.order = best_first(trials, directions, view.best);
-  view.shown = thinned(view.order, most_shown);
-  for (std::size_t k = 0; k < std::min(directions.size(), most_objectives); ++k)
-    view.importances.push_back(param_importances(trials, directions[k], k));
-  view.names = names_by_importance(
-      trials, view.importances.empty() ? std::map<std::string, double>() : view.importances.front());
+  const auto best = best_of(trials, directions);
+  const auto order = best_first(trials, directions, best);
+  const auto shown = thinned(order, most_shown);
+  const auto is_in = [](const std::vector<std::size_t>& places, std::size_t i) {
+    return std::ranges::binary_search(places, i);
+  };
+  const auto objectives = std::min(directions.size(), most_objectives);
 
-  auto page = fmt::format("<h1>{}</h1>\n", html_text(cut_text(study_name, 200)));
-  if (view.shown.size() < trials.size())
-    page += fmt::format(
-        "<p class=\"lead\">{} of {} trials are drawn and listed: the best {}, and others at equal distances. "
-        "Counts, "
-        "importances and the best so far are of all.</p>\n",
-        view.shown.size(), trials.size(), most_shown / 2);
-  page += page_summary(view) + "<div class=\"two\">\n";
-  std::string values;
-  if (directions.size() == 2) {
-    values = page_section("front", "Pareto front", pareto_chart(view));
-  } else {
-    for (std::size_t k = 0; k < std::min(directions.size(), most_objectives); ++k)
-      values += history_chart(view, k);
-    values = page_section("history", "Optimisation history", values);
+  Json study{{"name", shown_text(study_name)},
+             {"trials_in_all", trials.size()},
+             {"best_in_all", best.size()},
+             {"counts", counts_json(trials)},
+             {"times", times_json(trials)}};
+  for (const auto* name : {"best", "objectives", "params", "trials"}) study[name] = Json::array();
+  for (std::size_t i = 0; i < std::min(best.size(), most_best); ++i)
+    study["best"].push_back(trials[best[i]].number);
+  std::map<std::string, double> first_importances;
+  for (std::size_t k = 0; k < objectives; ++k) {
+    const auto importances = param_importances(trials, directions[k], k);
+    study["objectives"].push_back({{"direction", to_string(directions[k])},
+                                   {"best_so_far", best_so_far_json(trials, k, directions[k])},
+                                   {"importances", importances_json(importances)},
+                                   {"importances_in_all", importances.size()}});
+    if (k == 0) first_importances = importances;
   }
-  page += values + page_importances(view) + "</div>\n";
-  if (!directions.empty()) {
-    page += page_section("parallel", "Hyperparameters", parallel_chart(view));
-    page += page_section("curves", "Curves", curves_chart(view));
+  auto names = names_by_importance(trials, first_importances);
+  study["params_in_all"] = names.size();
+  names.resize(std::min(names.size(), most_params));
+  std::vector<bool> are_choices;
+  for (const auto& name : names) {
+    study["params"].push_back(param_json(trials, shown, name));
+    are_choices.push_back(has_choices(trials, name));
   }
-  page += page_table(view, link);
-  page += "<p id=\"chosen\" role=\"status\" aria-live=\"polite\"></p>\n";
-  return html_text_of({.title = study_name, .styles = {study_css}, .body = page, .scripts = {study_js}});
+  std::vector<std::size_t> reported;
+  for (const auto i : order)
+    if (!trials[i].intermediate_values.empty() && is_in(shown, i)) reported.push_back(i);
+  study["reports_in_all"] = std::ranges::count_if(
+      trials, [](const FrozenTrial& trial) { return !trial.intermediate_values.empty(); });
+  const auto curves = thinned(reported, most_curves);
+
+  for (const auto i : order) {
+    if (!is_in(shown, i)) continue;
+    const auto& trial = trials[i];
+    Json json{{"number", trial.number},
+              {"place", i},
+              {"state", state_text(trial.state)},
+              {"best", is_in(best, i)},
+              {"seconds", to_json_value(duration_of(trial))},
+              {"values", Json::array()},
+              {"params", Json::array()}};
+    for (std::size_t k = 0; k < objectives; ++k) json["values"].push_back(to_json_value(value_of(trial, k)));
+    for (std::size_t k = 0; k < names.size(); ++k) {
+      const auto found = trial.params.find(names[k]);
+      json["params"].push_back(found == trial.params.end() ? Json()
+                               : are_choices[k]            ? Json(shown_text(param_text(trial, names[k])))
+                                                           : to_json_value(found->second));
+    }
+    if (is_in(curves, i)) json["reports"] = reports_json(trial);
+    if (auto address = link ? link(trial) : std::string(); !address.empty())
+      json["link"] = std::move(address);
+    study["trials"].push_back(std::move(json));
+  }
+  const auto body = fmt::format(
+      "<div id=\"page\"></div>\n<noscript>This page draws its charts with JavaScript, which this browser "
+      "has turned off.</noscript>\n<script type=\"application/json\" id=\"study\">{}</script>\n",
+      script_json(study));
+  return html_text_of({.title = study_name,
+                       .styles = {study_css},
+                       .body = body,
+                       .scripts = {dom_js, text_js, axis_js, study_charts_js, study_js}});
 }
 
 }  // namespace etude::inline v0::detail

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
 
-import {Axis, labelled} from '../../src/report/page/axis.js';
+import {Axis, ChoiceAxis, labelled} from '../../src/report/page/axis.js';
 
 const isNear = (value, expected) =>
   assert.ok(Math.abs(value - expected) < 1e-12, `${value} is not ${expected}`);
@@ -54,4 +54,50 @@ test('labels have as many digits as tell the ticks apart', () => {
 test('an axis of amounts is at least a tenth of its high end long', () => {
   const axis = new Axis(99, 100).widened();
   isNear(axis.high - axis.low, 10);
+});
+
+test('ticks of a whole axis are whole, and those of choices are all of the first dozen', () => {
+  assert.deepEqual(new Axis(1, 4, false, true).ticks(6), [1, 2, 3, 4]);
+  assert.deepEqual(new ChoiceAxis(['a', 'b', 'c']).ticks(), [0, 1, 2]);
+  assert.equal(new ChoiceAxis(['a']).place(0), 0.5);
+  assert.equal(new ChoiceAxis(Array(100).fill('x')).ticks().length, 12);
+});
+
+test('an axis for values is logarithmic for sizes that differ much, and cuts off far worse values', () => {
+  assert.ok(Axis.ofValues([0.001, 0.01, 1], true).log);
+  assert.ok(!Axis.ofValues([-0.001, 0.01, 1], true).log);
+  const values = Array.from({length: 100}, (_, i) => (i % 10) - 5);
+  const bad = [1e9, ...values.slice(1)];
+  const good = [-5, -15, ...values.slice(2)];
+  const axis = Axis.ofValues(bad, true);
+  assert.ok(!axis.holds(1e9));
+  assert.equal(axis.place(1e9), 1);
+  assert.ok(axis.place(4) - axis.place(-5) > 0.5);
+  assert.ok(Axis.ofValues(bad, false).holds(-5));
+  assert.ok(Axis.ofValues(good, true).holds(-15)); // the best is worth its place
+  assert.ok(Axis.ofValues(good, false).place(-15) <= 0.1);
+});
+
+test('the largest numbers have places and few ticks too', () => {
+  const most = Number.MAX_VALUE;
+  const axis = new Axis(-most, most);
+  assert.equal(axis.place(0), 0.5);
+  assert.equal(axis.place(Infinity), 1);
+  assert.equal(axis.place(-Infinity), 0);
+  const axes = [
+    axis,
+    new Axis(most, most),
+    new Axis(-most, -most),
+    new Axis(5e-324, 1e-323),
+    new Axis(5e-324, most, true),
+    new Axis(1e18, 1e18 + 256),
+    Axis.ofValues([], true),
+    Axis.ofValues([-most, -1, 0, 1, most], true),
+    Axis.ofValues([-most, -1, 0, 1, most], false)
+  ];
+  for (const each of axes) {
+    const ticks = each.ticks(5);
+    assert.ok(ticks.length > 0 && ticks.length <= 12, `${ticks}`);
+    assert.ok(ticks.every(tick => each.place(tick) >= 0 && each.place(tick) <= 1));
+  }
 });

@@ -282,8 +282,8 @@ TEST_CASE("the page of a search links those of its trials, which may have any na
       {.n_trials = 2, .hp_space = rates, .hp_name = name}, search_arguments(folder));
   CHECK(std::filesystem::exists(folder / "50% #1/report.html"));
   const auto page = toy::read_text(result.report);
-  CHECK(page.find("<a href=\"50%25%20%230/report.html\">0</a>") != page.npos);
-  CHECK(page.find("<a href=\"50%25%20%231/report.html\">1</a>") != page.npos);
+  CHECK(page.find(R"("link":"50%25%20%230/report.html")") != page.npos);
+  CHECK(page.find(R"("link":"50%25%20%231/report.html")") != page.npos);
 }
 
 TEST_CASE("the objective is that of the best model if it is loaded at the end, else of the last") {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,5 +18,11 @@ struct HtmlPage {
 };
 
 std::string html_text_of(const HtmlPage& page);
+
+/// JSON that can stand in a script element: it has no angle bracket, and no text that isn't UTF-8.
+std::string script_json(const nlohmann::ordered_json& json);
+
+/// Files of src/report/page for any page, which CMake compiles into the library.
+extern const std::string_view page_css, axis_js, dom_js, text_js;
 
 }  // namespace etude::inline v0::detail

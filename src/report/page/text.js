@@ -40,6 +40,8 @@ export const timeText = time =>
       second: '2-digit'
     })
     .replace(',', '');
+// "2024-02-29 12:30 UTC".
+export const utcText = time => new Date(time * 1000).toISOString().slice(0, 16).replace('T', ' ') + ' UTC';
 export const words = value =>
   typeof value === 'string'
     ? value

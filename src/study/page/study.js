@@ -1,5 +1,193 @@
-// Selects a trial in all charts and the table at once, by pointer or by arrow keys, and sorts the table.
-// Texts are read only from the cells of the table, and written only as text.
+// Puts the page of a study together from its data, selects a trial in all charts and the table at once, and
+// sorts the table.
+
+import {make} from '../../report/page/dom.js';
+import {durationText, numberText, utcText} from '../../report/page/text.js';
+import {
+  curvesChart,
+  cut,
+  cutName,
+  historyChart,
+  objectiveTitle,
+  paretoChart,
+  parallelChart
+} from './study_charts.js';
+
+const number = value => (value === null ? null : Number(value));
+
+// The data of a page with its numbers as numbers: those that aren't finite stand in it as texts.
+function readStudy(text) {
+  const study = JSON.parse(text);
+  for (const trial of study.trials) {
+    trial.values = trial.values.map(number);
+    trial.params = trial.params.map((value, k) => (study.params[k].choices ? value : number(value)));
+    trial.reports = trial.reports?.map(([step, value]) => [step, Number(value)]);
+  }
+  study.byPlace = [...study.trials].sort((a, b) => a.place - b.place);
+  return study;
+}
+const study = readStudy(document.getElementById('study').textContent);
+const mostCells = 40;
+
+function section(id, title, ...content) {
+  if (!content.length) return null;
+  return make('section', {class: id, 'aria-labelledby': id}, make('h2', {id}, title), ...content);
+}
+const note = text => make('p', {class: 'note'}, text);
+const definition = (name, text) => make('div', {}, make('dt', {}, cutName(name, 60)), make('dd', {}, text));
+const paramText = (trial, k) =>
+  study.params[k].choices ? cut(trial.params[k], 120) : numberText(trial.params[k], 6);
+
+function bestTrial() {
+  if (!study.best_in_all) return [make('p', {}, 'No trial is complete.')];
+  if (study.objectives.length > 1) {
+    const that = study.best_in_all === 1 ? 'trial that' : 'trials that';
+    const more = study.best_in_all > study.best.length ? ' and others' : '';
+    return [
+      make(
+        'p',
+        {},
+        `${study.best_in_all} ${that} no other beats in all values: ${study.best.join(', ')}${more}.`
+      )
+    ];
+  }
+  const [trial] = study.trials;
+  return [
+    make('h3', {}, 'Best trial'),
+    make(
+      'dl',
+      {class: 'big'},
+      definition('trial', String(trial.number)),
+      definition('value', numberText(trial.values[0], 6)),
+      trial.seconds === null ? null : definition('time', durationText(trial.seconds))
+    ),
+    make(
+      'dl',
+      {},
+      ...study.params.map((param, k) =>
+        trial.params[k] === null ? null : definition(param.name, paramText(trial, k))
+      )
+    )
+  ];
+}
+function summary() {
+  const count = (value, text) => make('li', {}, make('b', {}, String(value)), text);
+  const times = study.times && study.times.map(utcText);
+  return section(
+    'summary',
+    'Summary',
+    make(
+      'ul',
+      {class: 'counts'},
+      count(study.trials_in_all, study.trials_in_all === 1 ? 'trial' : 'trials'),
+      ...Object.entries(study.counts).map(([state, value]) => count(value, state))
+    ),
+    times && note(`From ${times[0]} to ${times[1]}: ${durationText(study.times[1] - study.times[0])}.`),
+    ...bestTrial()
+  );
+}
+function bars({importances, importances_in_all: all}, k) {
+  const largest = Math.max(1e-9, ...importances.map(([, share]) => share));
+  const row = ([name, share]) =>
+    make(
+      'tr',
+      {},
+      make('th', {scope: 'row', title: name}, cutName(name, 28)),
+      make('td', {}, make('i', {style: {width: `${((100 * share) / largest).toFixed(1)}%`}})),
+      make('td', {}, `${(100 * share).toFixed(1)} %`)
+    );
+  return [
+    study.objectives.length > 1 ? make('h3', {}, objectiveTitle(study, k)) : null,
+    make('table', {class: 'bars'}, make('tbody', {}, ...importances.map(row))),
+    importances.length ? null : make('p', {}, 'No trial is complete.'),
+    all > importances.length ? note(`And ${all - importances.length} others.`) : null
+  ];
+}
+function importanceSection() {
+  if (!study.params.length) return null;
+  const meaning = 'How much each has to do with being among the best tenth of the trials (PED-ANOVA).';
+  return section('importance', 'Importance', note(meaning), ...study.objectives.flatMap(bars));
+}
+function valueSection() {
+  if (study.objectives.length === 2) return section('front', 'Pareto front', ...paretoChart(study));
+  const charts = study.objectives.flatMap((_, k) => historyChart(study, k));
+  return section('history', 'Optimisation history', ...charts);
+}
+
+// A cell with the number that it is sorted by; none of both for nothing.
+function numberCell(value, text) {
+  return value === null ? make('td') : make('td', {'data-v': value}, text(value));
+}
+function paramCell(trial, k) {
+  const value = trial.params[k];
+  if (!study.params[k].choices) return numberCell(value, () => numberText(value, 6));
+  if (value === null) return make('td');
+  const text = cut(value, mostCells);
+  return make('td', {class: 'w', title: text === value ? undefined : value}, text);
+}
+function trialRow(trial) {
+  const name = trial.link ? make('a', {href: trial.link}, String(trial.number)) : String(trial.number);
+  return make(
+    'tr',
+    {'data-t': trial.number, class: trial.best ? 'top' : undefined},
+    make('td', {'data-v': trial.number}, trial.best ? '★ ' : '', name),
+    make('td', {class: 'w'}, trial.state),
+    ...trial.values.map(value => numberCell(value, () => numberText(value, 6))),
+    numberCell(trial.seconds, durationText),
+    ...study.params.map((_, k) => paramCell(trial, k))
+  );
+}
+function trialSection() {
+  const head = (title, isText) =>
+    make('th', {scope: 'col', class: isText ? 'w' : undefined}, make('button', {title}, cutName(title, 28)));
+  const heads = [
+    head('trial'),
+    head('state', true),
+    ...study.objectives.map((_, k) => head(objectiveTitle(study, k))),
+    head('time'),
+    ...study.params.map(param => head(param.name, Boolean(param.choices)))
+  ];
+  const [all, some] = [study.params_in_all, study.params.length];
+  return section(
+    'trials',
+    'Trials',
+    make(
+      'div',
+      {class: 'wide all', tabindex: 0, role: 'region', 'aria-labelledby': 'trials'},
+      make(
+        'table',
+        {},
+        make('thead', {}, make('tr', {}, ...heads)),
+        make('tbody', {}, ...study.trials.map(trialRow))
+      )
+    ),
+    some < all ? note(`${some} of ${all} hyperparameters are shown, the most important.`) : null
+  );
+}
+function lead() {
+  const [all, some] = [study.trials_in_all, study.trials.length];
+  if (some === all) return null;
+  return make(
+    'p',
+    {class: 'lead'},
+    `${some} of ${all} trials are drawn and listed: the best ${some / 2}, and others at equal distances. ` +
+      'Counts, importances and the best so far are of all.'
+  );
+}
+function parts() {
+  const charts = study.objectives.length > 0;
+  return [
+    make('h1', {}, study.name),
+    lead(),
+    summary(),
+    make('div', {class: 'two'}, valueSection(), importanceSection()),
+    charts ? section('parallel', 'Hyperparameters', ...parallelChart(study)) : null,
+    charts ? section('curves', 'Curves', ...curvesChart(study)) : null,
+    trialSection(),
+    make('p', {id: 'chosen', role: 'status', 'aria-live': 'polite'})
+  ];
+}
+document.getElementById('page').append(...parts().filter(Boolean));
 
 const body = document.querySelector('.all tbody');
 const chosen = document.getElementById('chosen');

@@ -1,0 +1,112 @@
+// study_page KIND FILE: writes the page of a study, whose numbers are functions of the trial's number.
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "etude/study/report.hpp"
+
+namespace {
+
+using etude::FrozenTrial;
+using etude::StudyDirection;
+using etude::TrialState;
+
+FrozenTrial trial_of(std::int64_t number, TrialState state, std::vector<double> values,
+                     std::map<std::string, double> params = {}) {
+  FrozenTrial trial{
+      .number = number, .state = state, .values = std::move(values), .params = std::move(params)};
+  for (const auto& [name, value] : trial.params) {
+    if (name == "lr") trial.distributions[name] = etude::FloatRange{.low = 1e-5, .high = 1e-1, .log = true};
+    if (name == "layers") trial.distributions[name] = etude::IntRange{.low = 1, .high = 4};
+    if (name == "optim") trial.distributions[name] = etude::Choices{{"sgd", "adamw", nullptr, 0.5}};
+  }
+  return trial;
+}
+
+/// Five trials with a value in each state, and reports of two.
+std::vector<FrozenTrial> small() {
+  std::vector trials{
+      trial_of(0, TrialState::complete, {0.5}, {{"lr", 2.39169e-05}, {"layers", 3}, {"optim", 1}}),
+      trial_of(1, TrialState::pruned, {0.75}, {{"lr", 0.01}, {"layers", 2}, {"optim", 2}}),
+      trial_of(2, TrialState::complete, {0.25}, {{"lr", 0.001}, {"optim", 0}}),
+      trial_of(3, TrialState::fail, {}, {{"lr", 0.1}, {"layers", 1}, {"optim", 3}}),
+      trial_of(4, TrialState::running, {})};
+  trials[0].datetime_start = 1709209805;  // 2024-02-29 12:30:05
+  trials[0].datetime_complete = 1709209805 + 3725;
+  trials[1].intermediate_values = {{1, 0.9}, {2, 0.75}};
+  trials[2].intermediate_values = {{1, 0.8}, {2, 0.5}, {3, 0.25}};
+  return trials;
+}
+
+std::vector<FrozenTrial> many(std::int64_t count, std::size_t objectives) {
+  std::vector<FrozenTrial> trials;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto x = static_cast<double>(i);
+    const double rate = std::pow(10, -5 + 4 * std::fmod(x * 0.618034, 1.0));
+    const double layers = static_cast<double>(1 + i % 4);
+    const double loss = 0.1 + std::pow(std::log10(rate) + 2.7, 2) / 10 + 0.05 * layers / (1 + x / 40) +
+                        0.02 * std::fmod(x * 0.7548, 1.0);
+    const auto state = i % 7 == 3    ? TrialState::pruned
+                       : i % 31 == 9 ? TrialState::fail
+                                     : TrialState::complete;
+    std::vector<double> values;
+    if (state == TrialState::complete) values.push_back(loss);
+    if (state == TrialState::complete && objectives == 2) values.push_back(0.2 / loss + layers);
+    trials.push_back(trial_of(i, state, values,
+                              {{"lr", rate}, {"layers", layers}, {"optim", static_cast<double>(i * 7 % 4)}}));
+    if (i % 3 == 0) trials.back().params.erase("layers");
+    trials.back().datetime_start = 1.7e9 + 60 * x;
+    trials.back().datetime_complete = 1.7e9 + 60 * x + 45 + layers;
+    for (std::int64_t step = 1; objectives == 1 && step <= (state == TrialState::pruned ? 4 : 10); ++step)
+      trials.back().intermediate_values[step] = loss + 0.5 / static_cast<double>(step);
+  }
+  return trials;
+}
+
+/// Numbers that aren't finite or are huge, and texts that want to be HTML.
+std::vector<FrozenTrial> odd(const std::string& evil) {
+  constexpr double infinity = std::numeric_limits<double>::infinity(),
+                   nan = std::numeric_limits<double>::quiet_NaN(),
+                   largest = std::numeric_limits<double>::max();
+  std::vector trials{trial_of(0, TrialState::complete, {infinity}, {{"lr", 1e-5}}),
+                     trial_of(1, TrialState::complete, {-infinity}, {{"lr", nan}}),
+                     trial_of(2, TrialState::complete, {largest}, {{"lr", infinity}}),
+                     trial_of(3, TrialState::complete, {-largest}, {{"lr", -largest}, {"layers", largest}}),
+                     trial_of(4, TrialState::complete, {nan}, {{"optim", nan}}),
+                     trial_of(5, TrialState::complete, {0}, {{"optim", 17}, {"layers", -largest}}),
+                     trial_of(6, TrialState::complete, {}, {{"without a distribution", largest}}),
+                     trial_of(7, TrialState::pruned, {1, 2, 3}, {{"wide", largest}, {evil, 0}})};
+  trials[7].distributions["wide"] = etude::FloatRange{.low = -largest, .high = largest};
+  trials[7].distributions[evil] = etude::Choices{{evil, "\xFF\x01&amp;"}};
+  trials[3].intermediate_values = {{std::numeric_limits<std::int64_t>::min(), largest},
+                                   {std::numeric_limits<std::int64_t>::max(), -largest}};
+  trials[5].intermediate_values = {{0, nan}, {1, infinity}};
+  for (auto& trial : trials) trial.datetime_start = -largest, trial.datetime_complete = largest;
+  return trials;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 2;
+  const std::string_view kind = argv[1];
+  const std::string evil =
+      "</title></script><script>document.title='hacked'</script><img onerror=alert(1)>\"'";
+  const auto link = [](const FrozenTrial& trial) {
+    return trial.number == 0 ? std::string("a\"b/report.html") : std::string();
+  };
+  if (kind == "small") etude::write_report(argv[2], "small", small(), {StudyDirection::minimize}, link);
+  if (kind == "many") etude::write_report(argv[2], "many", many(120, 1), {StudyDirection::minimize});
+  if (kind == "pareto")
+    etude::write_report(argv[2], "pareto", many(60, 2), {StudyDirection::minimize, StudyDirection::maximize});
+  if (kind == "large") etude::write_report(argv[2], "large", many(10000, 1), {StudyDirection::minimize});
+  if (kind == "odd") etude::write_report(argv[2], evil, odd(evil), {StudyDirection::minimize});
+  if (kind == "empty") etude::write_report(argv[2], "empty", {}, {});
+  return 0;
+}

@@ -1,0 +1,25 @@
+// What the charts need of a browser's document, so that a test can read what they draw.
+
+class Node {
+  constructor(tag) {
+    this.tag = tag;
+    this.attributes = {};
+    this.children = [];
+    this.style = {setProperty: (name, value) => (this.attributes['style ' + name] = value)};
+  }
+  setAttribute(name, value) {
+    this.attributes[name] = String(value);
+  }
+  append(...children) {
+    this.children.push(...children);
+  }
+  get text() {
+    return this.children.map(child => child.text ?? child).join('');
+  }
+  // All nodes in it, with itself, that the test holds for.
+  all(test) {
+    const below = this.children.flatMap(child => (child instanceof Node ? child.all(test) : []));
+    return test(this) ? [this, ...below] : below;
+  }
+}
+globalThis.document = {createElement: tag => new Node(tag), createElementNS: (_, tag) => new Node(tag)};
