@@ -16,7 +16,7 @@
 
 namespace loop_counts_test {
 
-// What a training counts besides steps: batches of a limited loader, tokens, floating-point operations.
+// The counts of a training besides steps: batches of a limited loader, tokens, floating-point operations.
 
 /// Has 6 parameters in the embedding, and 2 + 1 in the layer after it.
 struct TokensImpl : torch::nn::Module {

@@ -15,7 +15,7 @@
 /// The arguments of the subcommands that train and run models, besides those of a training.
 namespace tool {
 
-/// What is trained, evaluated or run.
+/// The model, its loss and its metrics.
 struct ModelArguments {
   ETUDE_STRUCT(
       ModelArguments,
@@ -52,7 +52,7 @@ struct DataArguments {
        "what each channel is divided by then; by default that of the same file, or 1"));
 };
 
-/// What `etude train` takes besides.
+/// The other arguments of `etude train`.
 struct TrainFiles {
   ETUDE_STRUCT(
       TrainFiles,
@@ -78,7 +78,7 @@ struct TrainFiles {
        etude::detail::no_options()));
 };
 
-/// What `etude evaluate` takes besides.
+/// The other arguments of `etude evaluate`.
 struct EvaluateFiles {
   ETUDE_STRUCT(EvaluateFiles,
                (std::vector<std::string>, eval_dataset,
@@ -86,7 +86,7 @@ struct EvaluateFiles {
                (bool, json, "print the metrics as JSON", false));
 };
 
-/// What `etude predict` takes besides.
+/// The other arguments of `etude predict`.
 struct PredictFiles {
   ETUDE_STRUCT(PredictFiles, (std::vector<std::string>, dataset, "files of examples, as one dataset"),
                (std::string, output, "the file of outputs to write, .safetensors or .npy",

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-/// What a command line names instead of writing it in C++.
+/// Losses, metrics and callbacks by their names on a command line.
 namespace tool {
 
 ETUDE_ENUM(LossName, model, cross_entropy, bce_with_logits, mse, l1, huber, smooth_l1);

@@ -18,7 +18,7 @@ constexpr auto class_file = "classes.json";
 /// none. Throws DataError for another content.
 std::vector<std::string> saved_class_names(const std::filesystem::path& path);
 
-/// What labels are. Without a loss that compares them, they are `unused`.
+/// The kind of the labels: `unused` if no loss compares them.
 enum class LabelKind { classes, numbers, unused };
 
 /// How the images of a training are varied.
@@ -37,8 +37,8 @@ class DatasetReader {
   /// A table may lack the column of the labels.
   void allow_missing_labels() { labels_may_be_missing_ = true; }
 
-  /// All examples of these files and folders, in their order. Throws DataError and ArgumentError that name
-  /// the file.
+  /// All examples of these files and folders, in their order; .npy files come last, one dataset for each
+  /// folder. Throws DataError and ArgumentError that name the file.
   etude::Dataset read(const std::vector<std::string>& paths, ImageAugmentation augmentation = {});
 
   /// The same by name, where paths are given as NAME=PATH.

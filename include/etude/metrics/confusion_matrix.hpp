@@ -12,7 +12,7 @@
 
 namespace etude::inline v0::metrics {
 
-/// What a confusion matrix's entries are divided by: `none` keeps counts, `labels` divides by the number of
+/// The divisor of a confusion matrix's entries: `none` keeps counts, `labels` divides by the number of
 /// labels of the class (rows), `predictions` by its number of predictions (columns), `all` by the number of
 /// examples.
 ETUDE_ENUM(Normalization, none, labels, predictions, all);

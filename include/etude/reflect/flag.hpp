@@ -76,7 +76,7 @@ std::string positional_name(const Flag& flag);
 /// The positional fields in the usage line, such as "SOURCES ... [TARGET]".
 std::string positional_usage(const std::vector<Flag>& flags);
 
-/// What the help says apart from the flags.
+/// The parts of a help text besides the flags.
 struct HelpFrame {
   std::string_view program, about = {}, notes = {};
   bool has_config = true;
