@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/small_study.hpp"
 #include "etude/study/report.hpp"
 
 namespace {
@@ -17,32 +18,7 @@ using etude::FrozenTrial;
 using etude::StudyDirection;
 using etude::TrialState;
 
-FrozenTrial trial_of(std::int64_t number, TrialState state, std::vector<double> values,
-                     std::map<std::string, double> params = {}) {
-  FrozenTrial trial{
-      .number = number, .state = state, .values = std::move(values), .params = std::move(params)};
-  for (const auto& [name, value] : trial.params) {
-    if (name == "lr") trial.distributions[name] = etude::FloatRange{.low = 1e-5, .high = 1e-1, .log = true};
-    if (name == "layers") trial.distributions[name] = etude::IntRange{.low = 1, .high = 4};
-    if (name == "optim") trial.distributions[name] = etude::Choices{{"sgd", "adamw", nullptr, 0.5}};
-  }
-  return trial;
-}
-
-/// Five trials with a value in each state, and reports of two.
-std::vector<FrozenTrial> small() {
-  std::vector trials{
-      trial_of(0, TrialState::complete, {0.5}, {{"lr", 2.39169e-05}, {"layers", 3}, {"optim", 1}}),
-      trial_of(1, TrialState::pruned, {0.75}, {{"lr", 0.01}, {"layers", 2}, {"optim", 2}}),
-      trial_of(2, TrialState::complete, {0.25}, {{"lr", 0.001}, {"optim", 0}}),
-      trial_of(3, TrialState::fail, {}, {{"lr", 0.1}, {"layers", 1}, {"optim", 3}}),
-      trial_of(4, TrialState::running, {})};
-  trials[0].datetime_start = 1709209805;  // 2024-02-29 12:30:05
-  trials[0].datetime_complete = 1709209805 + 3725;
-  trials[1].intermediate_values = {{1, 0.9}, {2, 0.75}};
-  trials[2].intermediate_values = {{1, 0.8}, {2, 0.5}, {3, 0.25}};
-  return trials;
-}
+using toy::trial_of;
 
 std::vector<FrozenTrial> many(std::int64_t count, std::size_t objectives) {
   std::vector<FrozenTrial> trials;
@@ -101,7 +77,8 @@ int main(int argc, char** argv) {
   const auto link = [](const FrozenTrial& trial) {
     return trial.number == 0 ? std::string("a\"b/report.html") : std::string();
   };
-  if (kind == "small") etude::write_report(argv[2], "small", small(), {StudyDirection::minimize}, link);
+  if (kind == "small")
+    etude::write_report(argv[2], "small", toy::small_study(), {StudyDirection::minimize}, link);
   if (kind == "many") etude::write_report(argv[2], "many", many(120, 1), {StudyDirection::minimize});
   if (kind == "pareto")
     etude::write_report(argv[2], "pareto", many(60, 2), {StudyDirection::minimize, StudyDirection::maximize});

@@ -16,6 +16,7 @@
 
 #include "common/fault_of.hpp"
 #include "common/folder.hpp"
+#include "common/small_study.hpp"
 #include "etude/study/importance.hpp"
 #include "etude/study/trial_text.hpp"
 
@@ -24,6 +25,8 @@ namespace study_report_test {
 using etude::FrozenTrial;
 using etude::StudyDirection;
 using etude::TrialState;
+using toy::small_study;
+using toy::trial_of;
 using Trials = std::vector<FrozenTrial>;
 using Directions = std::vector<StudyDirection>;
 using Json = nlohmann::json;
@@ -31,31 +34,6 @@ using Json = nlohmann::json;
 const double infinity = std::numeric_limits<double>::infinity(),
              nan = std::numeric_limits<double>::quiet_NaN();
 const double largest = std::numeric_limits<double>::max();
-
-FrozenTrial trial_of(std::int64_t number, TrialState state, std::vector<double> values,
-                     std::map<std::string, double> params = {}) {
-  FrozenTrial trial{
-      .number = number, .state = state, .values = std::move(values), .params = std::move(params)};
-  for (const auto& [name, value] : trial.params) {
-    if (name == "lr") trial.distributions[name] = etude::FloatRange{.low = 1e-5, .high = 1e-1, .log = true};
-    if (name == "layers") trial.distributions[name] = etude::IntRange{.low = 1, .high = 4};
-    if (name == "optim") trial.distributions[name] = etude::Choices{{"sgd", "adamw", nullptr, 0.5}};
-  }
-  return trial;
-}
-
-Trials small_study() {
-  Trials trials{trial_of(0, TrialState::complete, {0.5}, {{"lr", 2.39169e-05}, {"layers", 3}, {"optim", 1}}),
-                trial_of(1, TrialState::pruned, {0.75}, {{"lr", 0.01}, {"layers", 2}, {"optim", 2}}),
-                trial_of(2, TrialState::complete, {0.25}, {{"lr", 0.001}, {"optim", 0}}),
-                trial_of(3, TrialState::fail, {}, {{"lr", 0.1}, {"layers", 1}, {"optim", 3}}),
-                trial_of(4, TrialState::running, {})};
-  trials[0].datetime_start = 1709209805,
-  trials[0].datetime_complete = 1709209805 + 3725;  // 2024-02-29 12:30:05
-  trials[1].intermediate_values = {{1, 0.9}, {2, 0.75}};
-  trials[2].intermediate_values = {{1, 0.8}, {2, 0.5}, {3, 0.25}};
-  return trials;
-}
 
 std::size_t count(std::string_view text, std::string_view part) {
   std::size_t found = 0;
