@@ -127,19 +127,20 @@ void logging() {
 // [state]
 struct CountLabels {
   ETUDE_STRUCT(
-      CountLabels,
-      (std::int64_t, every, "steps between two prints", 100),  // an option
-      (std::int64_t, ones, "labels of class 1 so far",
-       0));  // state, in checkpoints
+      CountLabels, (std::int64_t, every, "steps between two prints", 100));
+  struct State {
+    ETUDE_STRUCT(State, (std::int64_t, ones, "labels of class 1 so far", 0));
+  };
+  State state = {};  // saved in checkpoints
 
   void on(const etude::TrainBegin& e) {
-    if (!e.is_resumed) ones = 0;  // another train() starts at 0
+    if (!e.is_resumed) state = {};  // another train() starts at 0
   }
   void on(const etude::BatchFetched& e) {
-    ones += e.batch.labels[0].sum().item<std::int64_t>();
+    state.ones += e.batch.labels[0].sum().item<std::int64_t>();
   }
   void on(const etude::StepEnd& e) {
-    if (e.state.global_step % every == 0) etude::print("{} ones\n", ones);
+    if (e.state.global_step % every == 0) etude::print("{} ones\n", state.ones);
   }
 };
 // [/state]
@@ -157,9 +158,11 @@ void run_time() {
   trainer.train();
   trainer.remove_callback(handle);
   CountLabels counted = trainer.pop_callback<CountLabels>();
-  fmt::print("{} ones in all\n", counted.ones);
+  fmt::print("{} ones in all\n", counted.state.ones);
   // [/run_time]
-  check(counted.ones > 0, "a callback that was added at run time is called");
+  check(
+      counted.state.ones > 0,
+      "a callback that was added at run time is called");
 }
 
 void progress_bar() {

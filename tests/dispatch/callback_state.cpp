@@ -18,6 +18,22 @@ struct Renamed {
   ETUDE_STRUCT(Renamed, (std::int64_t, every, "a setting", 10), (std::int64_t, fresh, "of this version", 5));
 };
 
+struct Split {
+  ETUDE_STRUCT(Split, (std::int64_t, every, "a setting", 10));
+  struct State {
+    ETUDE_STRUCT(State, (std::int64_t, count, "what it has counted", 0),
+                 (double, best, "the best value", 0.5));
+  };
+  State state = {};
+};
+
+struct OnlyState {
+  struct State {
+    ETUDE_STRUCT(State, (std::int64_t, count, "what it has counted", 0));
+  };
+  State state = {};
+};
+
 struct Own {
   double value = 0;
   Json state() const { return {{"value", value}}; }
@@ -117,6 +133,28 @@ TEST_CASE("state of another form only restores the fields that fit") {
   report = load(Json::parse(R"({"Own": {"args": {}, "attributes": {}}})"), own);
   CHECK(own.value == 3);
   CHECK(report.problems.size() == 1);
+}
+
+TEST_CASE("the members of a callback's state are saved as attributes, apart from its options") {
+  Split split{.every = 3};
+  const etude::CallbackState state(split);
+  split.state.count = 7;
+  const auto saved = etude::save_states({state});
+  CHECK(saved == Json::parse(R"({"Split": {"args": {"every": 3}, "attributes": {"count": 7}}})"));
+
+  Split resumed{.every = 4};
+  const auto report = load(saved, resumed);
+  CHECK(resumed.every == 4);
+  CHECK(resumed.state.count == 7);
+  CHECK(resumed.state.best == 0.5);
+  CHECK(report.problems.empty());
+  CHECK(report.differences == std::vector<std::string>{"Split.every: 3 -> 4"});
+  CHECK(etude::field_names<Split>() == std::vector<std::string_view>{"every"});
+
+  OnlyState only;
+  CHECK(
+      load(Json::parse(R"({"OnlyState": {"args": {}, "attributes": {"count": 2}}})"), only).problems.empty());
+  CHECK(only.state.count == 2);
 }
 
 TEST_CASE("a callback may define its own state; an inline one's is its count") {

@@ -26,8 +26,24 @@ struct state_key_must_be_a_static_constexpr_std_string_view;
 
 namespace detail {
 
+/// Has a member `state` whose members are saved with the callback, apart from its options.
 template <class Callback>
-concept Stateful = KeepsOwnState<Callback> || ReflectedStruct<Callback>;
+concept KeepsStateApart = requires(const Callback& callback) {
+                            requires ReflectedStruct<std::remove_cvref_t<decltype(callback.state)>>;
+                          };
+
+template <class Callback>
+concept Stateful = KeepsOwnState<Callback> || ReflectedStruct<Callback> || KeepsStateApart<Callback>;
+
+/// The members of a callback's ETUDE_STRUCT, and those of its `state`.
+template <class Callback>
+std::vector<JsonField> saved_fields(const Callback& callback) {
+  std::vector<JsonField> fields;
+  if constexpr (ReflectedStruct<Callback>) fields = json_fields(callback);
+  if constexpr (KeepsStateApart<Callback>)
+    for (const auto& field : json_fields(callback.state)) fields.push_back(field);
+  return fields;
+}
 
 /// Whether a callback's state is saved. Rejects callbacks that seem to define it but misname the methods.
 template <class Callback>
@@ -84,16 +100,19 @@ constexpr CallbackAccess callback_access() {
             },
         .defaults = nullptr};
   } else {
-    CallbackAccess access{
-        .keeps_own_state = false,
-        .save = [](const void* callback) { return to_json_value(*static_cast<const Callback*>(callback)); },
-        .load =
-            [](void* callback, const Json& saved, const std::string& key) {
-              return faults_of_reading(saved, json_fields(*static_cast<Callback*>(callback)), key);
-            },
-        .defaults = nullptr};
+    CallbackAccess access{.keeps_own_state = false,
+                          .save =
+                              [](const void* callback) {
+                                return to_json_object(saved_fields(*static_cast<const Callback*>(callback)));
+                              },
+                          .load =
+                              [](void* callback, const Json& saved, const std::string& key) {
+                                return faults_of_reading(
+                                    saved, saved_fields(*static_cast<Callback*>(callback)), key);
+                              },
+                          .defaults = nullptr};
     if constexpr (std::is_default_constructible_v<Callback>)
-      access.defaults = [] { return to_json_value(Callback{}); };
+      access.defaults = [] { return to_json_object(saved_fields(Callback{})); };
     return access;
   }
 }
