@@ -16,6 +16,8 @@ struct events {};
 template <class... Callbacks>
 struct callbacks {};
 
+class RuntimeCallbacks;
+
 namespace detail {
 
 /// Requiring a type that isn't defined is how mistakes are reported; see callback_checks.hpp.
@@ -237,7 +239,7 @@ template <class Callback>
 using only_parameter_t = typename decltype(only_parameter<Callback>())::type;
 
 /// The events that a callback declares with `using handles = events<...>`, or else the event of its only
-/// `on`.
+/// `on`. With `events<>` it needn't handle anything: others reach its state through the trainer.
 template <class Callback>
 struct declared_events {
   using type = events<>;
@@ -271,9 +273,9 @@ concept allows_duplicates = requires { requires Callback::allows_duplicates; };
 template <class Callback>
 concept runs_last = requires { requires Callback::runs_last; };
 
-/// Forwards all events, so reads and writes are up to the wrapped callback.
+/// Forwards all events, so reads and writes are up to the callbacks that it holds.
 template <class Callback>
-concept forwards_events = requires { requires Callback::forwards_events; };
+concept forwards_events = std::same_as<Callback, RuntimeCallbacks>;
 
 template <class T, class... List>
 inline constexpr int count_of = (0 + ... + int{std::same_as<T, List>});

@@ -17,7 +17,6 @@ namespace etude::inline v0 {
 class CallbackTimes {
  public:
   using this_callback = CallbackTimes;
-  using times_callbacks = void;
 
   /// One callback in one event.
   struct Row {

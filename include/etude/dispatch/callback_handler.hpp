@@ -70,9 +70,14 @@ template <class Callback, class Event, class OnError, class Scope>
   }
 }
 
+struct nothing_to_deliver {
+  void operator()() const {}
+};
+
 /// A callback that wraps the calls of all others in its list, to measure their time.
 template <class Callback>
-concept TimesCallbacks = requires { typename Callback::times_callbacks; };
+concept TimesCallbacks =
+    requires(Callback& callback, std::string_view name) { callback.time(name, name, nothing_to_deliver{}); };
 
 /// The index of the first that is true, or their number if none is.
 template <bool... Found>

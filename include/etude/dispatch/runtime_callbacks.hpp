@@ -184,8 +184,6 @@ class ScopedCallback {
 /// next event, a removed one nothing more. Not thread-safe.
 class RuntimeCallbacks {
  public:
-  static constexpr bool forwards_events = true;
-
   template <class Event>
   void on(Event& event) {
     for_each_subscribed<Event>([&](const detail::RuntimeSlot& slot) { slot.call(*slot.entry, &event); });
