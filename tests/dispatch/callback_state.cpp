@@ -13,10 +13,11 @@ struct Counter {
                (std::int64_t, count, "what it has counted", 0), (std::vector<double>, seen, "values"));
 };
 
-struct Renamed {
-  static constexpr std::string_view state_key = "Counter";
-  ETUDE_STRUCT(Renamed, (std::int64_t, every, "a setting", 10), (std::int64_t, fresh, "of this version", 5));
+namespace next_version {
+struct Counter {
+  ETUDE_STRUCT(Counter, (std::int64_t, every, "a setting", 10), (std::int64_t, fresh, "of this version", 5));
 };
+}  // namespace next_version
 
 struct Split {
   ETUDE_STRUCT(Split, (std::int64_t, every, "a setting", 10));
@@ -111,7 +112,7 @@ TEST_CASE("missing or leftover state is reported by name") {
   CHECK(own.value == 3);
   CHECK(report.problems == std::vector<std::string>{"the state of Own is missing: it starts from scratch",
                                                     "the state of a Counter has no matching callback"});
-  Renamed renamed;
+  next_version::Counter renamed;
   report = load(counted(), renamed);
   CHECK(renamed.every == 10);  // the saved one was constructed with a different value
   CHECK(renamed.fresh == 5);

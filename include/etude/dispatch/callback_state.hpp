@@ -20,8 +20,6 @@ namespace etude::inline v0 {
 namespace mistake {
 template <class Callback, class State, class LoadState>
 struct state_is_never_saved_so_declare_state_and_load_state_public_as;
-template <class Callback>
-struct state_key_must_be_a_static_constexpr_std_string_view;
 }  // namespace mistake
 
 namespace detail {
@@ -55,18 +53,11 @@ consteval bool is_stateful() {
   return Stateful<Callback>;
 }
 
-/// The key of a callback's state: `static constexpr std::string_view state_key`, or the name of its class,
-/// without namespaces and template arguments.
+/// The key of a callback's state: the name of its class, without namespaces and template arguments.
 template <class Callback>
 constexpr std::string_view state_key() {
-  if constexpr (requires { Callback::state_key; }) {
-    static_assert(expect<requires { std::string_view(*&Callback::state_key); },
-                         mistake::state_key_must_be_a_static_constexpr_std_string_view<Callback>>());
-    return Callback::state_key;
-  } else {
-    constexpr auto name = short_type_name<Callback>();
-    return name.substr(0, name.find('<'));
-  }
+  constexpr auto name = short_type_name<Callback>();
+  return name.substr(0, name.find('<'));
 }
 
 /// The type-erased operations that CallbackState needs of a callback.

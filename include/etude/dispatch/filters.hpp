@@ -111,7 +111,6 @@ template <class Event, class Predicate, class Function>
 class InlineCallback {
  public:
   static constexpr bool allows_duplicates = true;
-  static constexpr std::string_view state_key = "InlineCallback";
   using handles = events<Event>;
 
   constexpr InlineCallback(OccurrenceFilter filter, Predicate predicate, Function function)

@@ -76,7 +76,6 @@ struct Held final : AnySubject {
 template <class Callback>
 struct Subject : passive {
   static constexpr bool allows_duplicates = true;
-  static constexpr std::string_view state_key = etude::detail::state_key<Callback>();
 
   explicit Subject(std::shared_ptr<Held<Callback>> held_) : held(std::move(held_)) {}
 
