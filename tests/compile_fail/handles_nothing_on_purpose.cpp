@@ -7,10 +7,9 @@ struct StepEnd {
 struct EpochEnd {};
 using Raised = etude::events<StepEnd, EpochEnd>;
 
-#ifdef ETUDE_MISTAKE
 struct Listener {
-#else
-struct Listener : etude::passive {
+#ifndef ETUDE_MISTAKE
+  using handles = etude::events<>;
 #endif
   int shared_by_others = 0;
 };

@@ -304,7 +304,7 @@ TEST_CASE("check throws an error with all lines, and another one if the callback
 }
 
 /// Changes the weights of one process.
-struct PullsApart : etude::passive {
+struct PullsApart {
   void on(const etude::StepEnd& e) {
     if (e.args.process_index() == 1 && e.state.global_step == 2) e.model.parameters().back().data().add_(1);
   }

@@ -58,10 +58,6 @@ struct call_event_takes_the_event_itself_so_pass_a_struct;
 
 }  // namespace mistake
 
-/// A callback derived from this needn't handle anything: it holds state that others access through the
-/// trainer.
-struct passive {};
-
 namespace detail {
 
 template <class T>
@@ -320,7 +316,7 @@ consteval bool check_callback() {
     }
     if constexpr (!Handles<Callback, unrelated>)
       visit_parameters<Callback, template_visitor<Callback, Known...>>();
-    if constexpr (handles_foreign || handles_known || std::is_base_of_v<passive, Callback>) {
+    if constexpr (handles_foreign || handles_known) {
       return true;
     } else if constexpr (has_name_on<Callback>() && !has_on_as_object<Callback>) {
       // For example a template for a family of events, whose parameter can't be deduced.

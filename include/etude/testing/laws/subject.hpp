@@ -74,8 +74,9 @@ struct Held final : AnySubject {
 
 /// Wraps a callback in a trainer, and records what it throws.
 template <class Callback>
-struct Subject : passive {
+struct Subject {
   static constexpr bool allows_duplicates = true;
+  using handles = events<>;  // its callback may handle none of a trainer's events
 
   explicit Subject(std::shared_ptr<Held<Callback>> held_) : held(std::move(held_)) {}
 
