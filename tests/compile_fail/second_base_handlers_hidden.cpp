@@ -6,7 +6,6 @@ struct EpochEnd {};
 using Raised = etude::events<StepEnd, EpochEnd>;
 
 struct First {
-  using this_callback = First;
   void on(const StepEnd&) {}
 };
 struct Second {

@@ -21,7 +21,7 @@ struct Derived : Base {
 };
 
 struct HidesOnPurpose : Base {
-  using bases = etude::callbacks<>;
+  using handles = etude::events<StepEnd>;
   void on(const StepEnd&) {}
 };
 

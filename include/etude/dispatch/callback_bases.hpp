@@ -6,55 +6,17 @@
 #include "etude/callback.hpp"
 
 /// Callbacks that derive from another: an `on` in the derived class hides all of the base's, unless it
-/// declares `using Base::on;`. Every callback in Etude names itself (`using this_callback = ...`), so that
-/// classes derived from it are recognized; a callback may list its bases in `using bases =
-/// etude::callbacks<...>`, and then only those are checked. Under Clang, the bases of a class that declares
-/// neither name and isn't an aggregate can't be seen.
+/// declares `using Base::on;`. A callback that hides handlers on purpose lists its events in `using handles =
+/// etude::events<...>`. GCC knows all bases; under Clang, those are seen that have an ETUDE_STRUCT, and those
+/// of a class that is an aggregate.
 namespace etude::inline v0 {
 
 namespace mistake {
-
 template <class Callback, class Base, class Event>
 struct handler_of_the_base_is_hidden_so_write_using_Base_on;
-template <class Callback>
-struct callback_has_several_bases_or_a_private_one_so_derive_publicly_and_write_using_bases;
-
 }  // namespace mistake
 
 namespace detail {
-
-template <class T>
-inline constexpr bool is_callback_list = false;
-template <class... List>
-inline constexpr bool is_callback_list<callbacks<List...>> = true;
-
-template <class T>
-concept names_its_bases = requires { requires is_callback_list<typename T::bases>; };
-
-struct this_callback_probe {
-  struct this_callback;
-};
-template <class T>
-struct with_this_callback : T, this_callback_probe {};
-
-/// The known bases of a callback that are callbacks themselves.
-template <class T>
-consteval auto callback_bases() {
-  if constexpr (names_its_bases<T>) {
-    return typename T::bases{};
-  } else if constexpr (requires { typename T::this_callback; }) {
-    if constexpr (std::same_as<typename T::this_callback, T>)
-      return callbacks<>{};
-    else
-      return callbacks<typename T::this_callback>{};
-  } else {
-    if constexpr (!std::is_final_v<T>)
-      expect<
-          requires { typename with_this_callback<T>::this_callback; },
-          mistake::callback_has_several_bases_or_a_private_one_so_derive_publicly_and_write_using_bases<T>>();
-    return callbacks<>{};
-  }
-}
 
 template <class T, class Base, class Event>
 consteval bool keeps_handler() {
@@ -73,7 +35,7 @@ consteval bool keeps_handlers_of() {
   }(declared_events_t<Base>{});
 }
 
-/// Converts to each public base of `T` in turn, and compares its handlers.
+/// Compares the handlers of a public base of `T`; converts to each base in turn.
 template <class T, class... Known>
 struct base_probe {
   template <class Base>
@@ -88,31 +50,24 @@ struct base_probe {
   operator Base() const;
 };
 
-/// The same for the bases that nothing names: GCC lists them; otherwise those of an aggregate, which are its
-/// first elements.
-template <class T, class... Known>
-consteval bool keeps_handlers_of_unnamed_bases() {
-#if defined(__GNUC__) && !defined(__clang__)
-  []<class... Bases>([[maybe_unused]] callbacks<Bases...> all) {
-    (static_cast<void>(base_probe<T, Known...>::template visit<Bases>()), ...);
-  }(callbacks<__bases(T)...>{});
-#else
-  if constexpr (std::is_aggregate_v<T>)
-    static_cast<void>(requires(base_probe<T, Known...> base) { T{base, base, base, base}; });
-#endif
-  return true;
-}
-
-/// `T` handles every event that a base handles, among the known events and those it declares.
+/// `T` handles every event that a base handles, among the known events and those that the base declares.
 template <class T, class... Known>
 consteval bool keeps_handlers_of_bases() {
-  const bool keeps_named = []<class... Bases>(callbacks<Bases...>) {
-    return (keeps_handlers_of<T, Bases, Known...>() && ...);
-  }(callback_bases<T>());
-  if constexpr (names_its_bases<T> || !has_name_on<T>())
-    return keeps_named;
-  else
-    return keeps_named && keeps_handlers_of_unnamed_bases<T, Known...>();
+  if constexpr (has_name_on<T>() && !declares_events<T>) {
+    using Probe = base_probe<T, Known...>;
+#if defined(__GNUC__) && !defined(__clang__)
+    []<class... Bases>([[maybe_unused]] callbacks<Bases...> all) {
+      (static_cast<void>(Probe::template visit<Bases>()), ...);
+    }(callbacks<__bases(T)...>{});
+#else
+    if constexpr (requires { typename T::etude_struct; })
+      static_cast<void>(Probe::template visit<typename T::etude_struct>());
+    // The bases of an aggregate are its first elements.
+    if constexpr (std::is_aggregate_v<T>)
+      static_cast<void>(requires(Probe base) { T{base, base, base, base}; });
+#endif
+  }
+  return true;
 }
 
 }  // namespace detail

@@ -35,6 +35,7 @@
 /// violations.
 /// Only for structs at namespace or class scope: local structs can't have member templates.
 #define ETUDE_STRUCT(Type, ...)                                                    \
+  using etude_struct = Type;                                                       \
   ETUDE_FOR_EACH(ETUDE_DETAIL_MEMBER, Type, __VA_ARGS__)                           \
   template <class EtudeSelf, class EtudeVisitor>                                   \
   static constexpr void etude_visit_fields(EtudeSelf& self, EtudeVisitor& visit) { \

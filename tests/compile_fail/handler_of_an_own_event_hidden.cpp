@@ -13,7 +13,6 @@ struct Second {
 };
 
 struct Derived : First, Second {
-  using bases = etude::callbacks<First, Second>;
   using First::on;
 #ifndef ETUDE_MISTAKE
   using Second::on;
