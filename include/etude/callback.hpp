@@ -18,6 +18,11 @@ struct callbacks {};
 
 class RuntimeCallbacks;
 
+namespace mistake {
+template <class... WhereAndType>
+struct a_plain_class_is_expected_so_leave_out_const_and_reference;
+}  // namespace mistake
+
 namespace detail {
 
 /// Requiring a type that isn't defined is how mistakes are reported; see callback_checks.hpp.

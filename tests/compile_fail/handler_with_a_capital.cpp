@@ -1,4 +1,4 @@
-// EXPECT: method_On_is_never_called_so_write_on<Listener>
+// EXPECT: member_means_nothing_so_rename_it<Listener, etude::detail::method::On, etude::detail::method::on>
 #include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {

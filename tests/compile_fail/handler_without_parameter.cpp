@@ -1,4 +1,4 @@
-// EXPECT: handler_has_no_parameter_so_declare_it_as_void_on_const_Event<Listener>
+// EXPECT: handler_takes_one_event_so_declare_it_as_void_on_const_Event<Listener>
 #include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {

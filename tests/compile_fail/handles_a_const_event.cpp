@@ -1,4 +1,4 @@
-// EXPECT: event_is_listed_by_its_plain_type_so_leave_out_const_and_reference<Listener, const StepEnd>
+// EXPECT: a_plain_class_is_expected_so_leave_out_const_and_reference<Listener, const StepEnd>
 #include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {};

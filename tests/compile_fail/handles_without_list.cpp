@@ -1,4 +1,4 @@
-// EXPECT: handles_is_a_list_so_write<Listener, etude::events<StepEnd>
+// EXPECT: events_and_order_are_declared_by_lists_so_write<Listener, etude::events<StepEnd>
 #include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {

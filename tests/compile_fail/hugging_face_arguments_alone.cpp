@@ -1,4 +1,4 @@
-// EXPECT: handler_takes_several_arguments_so_declare_it_as_void_on_const_Event<Listener, Arguments>
+// EXPECT: handler_takes_one_event_so_declare_it_as_void_on_const_Event<Listener, Arguments>
 #include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {

@@ -1,4 +1,4 @@
-// EXPECT: on_takes_the_plain_type_of_an_event_so_leave_out_const_and_reference<const StepEnd ?&>
+// EXPECT: a_plain_class_is_expected_so_leave_out_const_and_reference<const StepEnd ?&>
 #include "etude/dispatch/filters.hpp"
 
 struct StepEnd {};

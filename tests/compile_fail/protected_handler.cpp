@@ -1,4 +1,4 @@
-// EXPECT: handler_is_protected_so_make_it_public<Listener, void ?\(const EpochEnd ?&\)>
+// EXPECT: handler_is_private_or_protected_so_make_it_public<Listener, void ?\(const EpochEnd ?&\)>
 #include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {

@@ -1,4 +1,4 @@
-// EXPECT: generic_handler_is_protected_so_make_it_public<Listener>
+// EXPECT: handler_is_private_or_protected_so_make_it_public<Listener>
 #include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {};

@@ -1,4 +1,4 @@
-// EXPECT: Raises_takes_the_plain_type_of_an_event_so_write_a_class_without_const_or_reference<const Measured>
+// EXPECT: a_plain_class_is_expected_so_leave_out_const_and_reference<const Measured>
 #include "etude/dispatch/composition.hpp"
 
 struct Defaults {

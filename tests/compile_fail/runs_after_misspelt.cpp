@@ -1,4 +1,4 @@
-// EXPECT: run_after_means_nothing_so_write_using_runs_after<Listener>
+// EXPECT: member_means_nothing_so_rename_it<Listener, etude::detail::method::run_after, etude::detail::method::runs_after>
 #include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {

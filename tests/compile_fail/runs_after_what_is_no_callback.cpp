@@ -1,4 +1,4 @@
-// EXPECT: order_is_declared_by_plain_callback_types_so_replace<Listener, const Other>
+// EXPECT: a_plain_class_is_expected_so_leave_out_const_and_reference<Listener, const Other>
 #include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {

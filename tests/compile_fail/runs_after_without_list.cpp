@@ -1,4 +1,4 @@
-// EXPECT: order_is_declared_by_a_list_so_write<Listener, etude::callbacks<Other>
+// EXPECT: events_and_order_are_declared_by_lists_so_write<Listener, etude::callbacks<Other>
 #include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {

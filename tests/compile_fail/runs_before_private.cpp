@@ -1,4 +1,4 @@
-// EXPECT: runs_before_must_be_a_public_type_so_write_using_runs_before<Listener>
+// EXPECT: order_must_be_declared_public<Listener, etude::detail::method::runs_before>
 #include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {

@@ -1,4 +1,4 @@
-// EXPECT: run_last_means_nothing_so_write_static_constexpr_bool_runs_last<Recorder>
+// EXPECT: member_means_nothing_so_rename_it<Recorder, etude::detail::method::run_last, etude::detail::method::runs_last>
 #include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {

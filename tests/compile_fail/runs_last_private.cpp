@@ -1,4 +1,4 @@
-// EXPECT: runs_last_must_be_public_so_write_static_constexpr_bool_runs_last<Recorder>
+// EXPECT: order_must_be_declared_public<Recorder, etude::detail::method::runs_last>
 #include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {

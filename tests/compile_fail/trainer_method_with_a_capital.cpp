@@ -1,4 +1,4 @@
-// EXPECT: method_On_is_never_called_so_write_on<Mine>
+// EXPECT: member_means_nothing_so_rename_it<Mine, etude::detail::method::On, etude::detail::method::on>
 // NEEDS: torch
 #include "etude/trainer.hpp"
 

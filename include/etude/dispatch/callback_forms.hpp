@@ -20,16 +20,10 @@ template <class Callback, class Form>
 struct handler_cannot_take_its_event_so_declare_it_as;
 template <class Callback, class Event>
 struct two_handlers_for_one_event_so_keep_only_one;
-template <class Callback>
-struct handler_has_no_parameter_so_declare_it_as_void_on_const_Event;
-template <class Callback, class Parameter>
-struct handler_takes_several_arguments_so_declare_it_as_void_on_const_Event;
-template <class Callback, class Handler>
-struct handler_is_protected_so_make_it_public;
-template <class Callback, class Handler>
-struct handler_is_private_so_make_it_public;
-template <class Callback>
-struct generic_handler_is_protected_so_make_it_public;
+template <class... CallbackAndParameter>
+struct handler_takes_one_event_so_declare_it_as_void_on_const_Event;
+template <class... CallbackAndHandler>
+struct handler_is_private_or_protected_so_make_it_public;
 template <class Callback, class Handler>
 struct handler_of_an_rvalue_is_never_called_so_declare_it_as;
 template <class Callback, class Reader, class Writer>
@@ -50,8 +44,6 @@ template <class Callback, class Parameter>
 struct handler_parameter_is_not_an_event;
 template <class Callback, class... Event>
 struct callback_has_an_on_that_takes_no_event_of_this_trainer_so_name_your_events_in_using_handles;
-template <class Callback, class Event>
-struct event_is_listed_by_its_plain_type_so_leave_out_const_and_reference;
 
 }  // namespace mistake
 
@@ -147,9 +139,9 @@ consteval bool check_handlers_of() {
   } else if constexpr (!Handles<Callback, Event>) {
     // Deleted overloads aren't meant to be called.
     return expect<!handles_inside<Callback, Event>,
-                  mistake::handler_is_protected_so_make_it_public<Callback, Reader>>() &&
+                  mistake::handler_is_private_or_protected_so_make_it_public<Callback, Reader>>() &&
            expect<(taking_rvalues > 0 || !std::is_final_v<Callback>),
-                  mistake::handler_is_private_so_make_it_public<Callback, Reader>>() &&
+                  mistake::handler_is_private_or_protected_so_make_it_public<Callback, Reader>>() &&
            expect<taking_rvalues == 0,
                   mistake::handler_cannot_take_its_event_so_declare_it_as<Callback, Reader>>();
   } else {
@@ -220,7 +212,7 @@ struct more_parameters_visitor {
   static consteval bool visit() {
     if constexpr (std::is_class_v<T>)
       expect<Handles<Callback, T>,
-             mistake::handler_takes_several_arguments_so_declare_it_as_void_on_const_Event<Callback, T>>();
+             mistake::handler_takes_one_event_so_declare_it_as_void_on_const_Event<Callback, T>>();
     return false;
   }
 };
@@ -230,7 +222,7 @@ template <class Callback>
 consteval bool check_arity() {
   if constexpr (has_visible_overloads<Callback> && !Handles<Callback, unrelated>) {
     expect<!requires(Callback & c) { c.on(); },
-           mistake::handler_has_no_parameter_so_declare_it_as_void_on_const_Event<Callback>>();
+           mistake::handler_takes_one_event_so_declare_it_as_void_on_const_Event<Callback>>();
     if constexpr (may_take_several<Callback>) {
       using Visitor = more_parameters_visitor<Callback>;
       visit_parameters<Callback, Visitor, anything>();
@@ -256,7 +248,7 @@ consteval bool has_protected_object() {
 template <class Callback>
 consteval bool check_forms() {
   if constexpr (!expect<!has_protected_object<Callback>(),
-                        mistake::generic_handler_is_protected_so_make_it_public<Callback>>())
+                        mistake::handler_is_private_or_protected_so_make_it_public<Callback>>())
     return false;
   else if constexpr (!expect<
                          !(has_mutable_form<Callback, unrelated> || has_const_form<Callback, unrelated>),
@@ -264,7 +256,7 @@ consteval bool check_forms() {
     return false;
   else if constexpr (has_visible_overloads<Callback>)
     return expect<(Handles<Callback, unrelated> || !handles_inside<Callback, unrelated>),
-                  mistake::generic_handler_is_protected_so_make_it_public<Callback>>() &&
+                  mistake::handler_is_private_or_protected_so_make_it_public<Callback>>() &&
            visit_parameters<Callback, forms_visitor<Callback>>();
   else
     return true;
@@ -273,9 +265,9 @@ consteval bool check_forms() {
 /// Whether `Event` may be one of the program's own events, not among `Known`.
 template <class Callback, class Event, class... Known>
 consteval bool check_is_event() {
-  if constexpr (!expect<std::same_as<Event, std::remove_cvref_t<Event>>,
-                        mistake::event_is_listed_by_its_plain_type_so_leave_out_const_and_reference<
-                            Callback, Event>>()) {
+  if constexpr (!expect<
+                    std::same_as<Event, std::remove_cvref_t<Event>>,
+                    mistake::a_plain_class_is_expected_so_leave_out_const_and_reference<Callback, Event>>()) {
     return false;
   } else if constexpr (((std::same_as<Event, Known> || std::is_base_of_v<Event, Known>) || ...)) {
     return true;

@@ -15,28 +15,12 @@ namespace mistake {
 
 template <class Class, class Method, class Handler>
 struct method_is_never_called_so_write_on_for_its_event_or_declare_handles;
-template <class Callback>
-struct method_On_is_never_called_so_write_on;
 template <class Callback, class List>
-struct order_is_declared_by_a_list_so_write;
-template <class Callback>
-struct run_after_means_nothing_so_write_using_runs_after;
-template <class Callback>
-struct run_before_means_nothing_so_write_using_runs_before;
-template <class Callback>
-struct runs_after_must_be_a_public_type_so_write_using_runs_after;
-template <class Callback>
-struct runs_before_must_be_a_public_type_so_write_using_runs_before;
-template <class Callback>
-struct run_last_means_nothing_so_write_static_constexpr_bool_runs_last;
-template <class Callback>
-struct runs_last_must_be_public_so_write_static_constexpr_bool_runs_last;
-template <class Callback, class Other>
-struct order_is_declared_by_plain_callback_types_so_replace;
-template <class Callback>
-struct handle_means_nothing_so_write_using_handles;
-template <class Callback, class List>
-struct handles_is_a_list_so_write;
+struct events_and_order_are_declared_by_lists_so_write;
+template <class Callback, class Name, class Right>
+struct member_means_nothing_so_rename_it;
+template <class Callback, class Name>
+struct order_must_be_declared_public;
 
 }  // namespace mistake
 
@@ -80,6 +64,16 @@ namespace method {
 ETUDE_OTHER_HANDLERS(ETUDE_DECLARE_NAME)
 ETUDE_OTHER_HOOKS(ETUDE_DECLARE_NAME)
 #undef ETUDE_DECLARE_NAME
+struct On;
+struct on;
+struct handle;
+struct handles;
+struct run_after;
+struct runs_after;
+struct run_before;
+struct runs_before;
+struct run_last;
+struct runs_last;
 }  // namespace method
 
 #define ETUDE_DECLARE_METHOD(method, Event) void method();
@@ -123,42 +117,41 @@ concept declares_runs_before = requires { typename Callback::runs_before; };
 template <class Callback, class List>
 consteval bool check_order_list() {
   if constexpr (expect<is_list_of<List, callbacks>,
-                       mistake::order_is_declared_by_a_list_so_write<Callback, callbacks<List>>>())
+                       mistake::events_and_order_are_declared_by_lists_so_write<Callback, callbacks<List>>>())
     return []<class... Others>(callbacks<Others...>) {
-      return (expect<(std::is_class_v<Others> && std::same_as<Others, std::remove_cv_t<Others>>),
-                     mistake::order_is_declared_by_plain_callback_types_so_replace<Callback, Others>>() &&
-              ...);
+      return (
+          expect<(std::is_class_v<Others> && std::same_as<Others, std::remove_cv_t<Others>>),
+                 mistake::a_plain_class_is_expected_so_leave_out_const_and_reference<Callback, Others>>() &&
+          ...);
     }(List{});
   return false;
 }
+
+#define ETUDE_CHECK_SPELLING(misspelt, right)          \
+  expect<std::is_final_v<T> || !(ETUDE_HAS(misspelt)), \
+         mistake::member_means_nothing_so_rename_it<T, method::misspelt, method::right>>()
+#define ETUDE_CHECK_PUBLIC(is_public, name)                       \
+  expect<std::is_final_v<T> || (is_public) || !(ETUDE_HAS(name)), \
+         mistake::order_must_be_declared_public<T, method::name>>()
 
 /// Checks that the declarations of a class are spelled correctly and public.
 template <class T>
 consteval bool check_declarations() {
   using Probe = probed_for<T, misspelt_names>;
-  constexpr bool hides_runs_after = !std::is_final_v<T> && !declares_runs_after<T> && ETUDE_HAS(runs_after);
-  constexpr bool hides_runs_before =
-      !std::is_final_v<T> && !declares_runs_before<T> && ETUDE_HAS(runs_before);
-  constexpr bool has_run_after = !std::is_final_v<T> && ETUDE_HAS(run_after);
-  constexpr bool has_run_before = !std::is_final_v<T> && ETUDE_HAS(run_before);
-  constexpr bool has_run_last = !std::is_final_v<T> && ETUDE_HAS(run_last);
-  constexpr bool hides_runs_last =
-      !std::is_final_v<T> && !requires { static_cast<bool>(T::runs_last); } && ETUDE_HAS(runs_last);
-  constexpr bool has_On = !declares_events<T> && ETUDE_HAS(On);
   constexpr bool has_handle = requires { requires is_list_of<typename T::handle, events>; };
-  return expect<!has_handle, mistake::handle_means_nothing_so_write_using_handles<T>>() &&
-         expect<!has_run_after, mistake::run_after_means_nothing_so_write_using_runs_after<T>>() &&
-         expect<!has_run_before, mistake::run_before_means_nothing_so_write_using_runs_before<T>>() &&
-         expect<!has_run_last,
-                mistake::run_last_means_nothing_so_write_static_constexpr_bool_runs_last<T>>() &&
-         expect<!hides_runs_last,
-                mistake::runs_last_must_be_public_so_write_static_constexpr_bool_runs_last<T>>() &&
-         expect<!hides_runs_after,
-                mistake::runs_after_must_be_a_public_type_so_write_using_runs_after<T>>() &&
-         expect<!hides_runs_before,
-                mistake::runs_before_must_be_a_public_type_so_write_using_runs_before<T>>() &&
-         expect<!has_On, mistake::method_On_is_never_called_so_write_on<T>>();
+  return expect<!has_handle,
+                mistake::member_means_nothing_so_rename_it<T, method::handle, method::handles>>() &&
+         ETUDE_CHECK_SPELLING(run_after, runs_after) && ETUDE_CHECK_SPELLING(run_before, runs_before) &&
+         ETUDE_CHECK_SPELLING(run_last, runs_last) &&
+         ETUDE_CHECK_PUBLIC(
+             requires { static_cast<bool>(T::runs_last); }, runs_last) &&
+         ETUDE_CHECK_PUBLIC(declares_runs_after<T>, runs_after) &&
+         ETUDE_CHECK_PUBLIC(declares_runs_before<T>, runs_before) &&
+         expect<(declares_events<T> || !ETUDE_HAS(On)),
+                mistake::member_means_nothing_so_rename_it<T, method::On, method::on>>();
 }
+#undef ETUDE_CHECK_SPELLING
+#undef ETUDE_CHECK_PUBLIC
 
 /// A class that handles the event anyway, or declares its events with `handles`, may have methods of any
 /// name.
@@ -198,7 +191,7 @@ consteval bool check_names() {
   if constexpr (declares_events<T>) {
     using Handles = typename T::handles;
     if constexpr (!expect<is_list_of<Handles, events>,
-                          mistake::handles_is_a_list_so_write<T, events<Handles>>>())
+                          mistake::events_and_order_are_declared_by_lists_so_write<T, events<Handles>>>())
       return false;
   }
   if constexpr (declares_runs_after<T>)

@@ -17,8 +17,6 @@ namespace etude::inline v0 {
 namespace mistake {
 template <class Callback>
 struct callback_has_no_default_constructor_so_pass_it_to_the_trainer;
-template <class Event>
-struct Raises_takes_the_plain_type_of_an_event_so_write_a_class_without_const_or_reference;
 template <class Callback>
 struct Without_takes_a_default_callback_of_the_trainer_so_remove;
 }  // namespace mistake
@@ -53,10 +51,8 @@ inline constexpr Quiet quiet;
 template <class... Events>
 struct Raises {
   static_assert(
-      (detail::expect<
-           (std::is_class_v<Events> && std::same_as<Events, std::remove_cv_t<Events>>),
-           mistake::Raises_takes_the_plain_type_of_an_event_so_write_a_class_without_const_or_reference<
-               Events>>() &&
+      (detail::expect<(std::is_class_v<Events> && std::same_as<Events, std::remove_cv_t<Events>>),
+                      mistake::a_plain_class_is_expected_so_leave_out_const_and_reference<Events>>() &&
        ...));
   using etude_policy = void;
   using raised = events<Events...>;

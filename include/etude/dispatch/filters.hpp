@@ -17,8 +17,6 @@ namespace etude::inline v0 {
 
 namespace mistake {
 
-template <class Event>
-struct on_takes_the_plain_type_of_an_event_so_leave_out_const_and_reference;
 template <class Function, class Reader, class Writer>
 struct function_of_call_cannot_take_the_event_so_declare_it_as_one_of;
 template <class Function, class Reader, class Writer>
@@ -219,9 +217,8 @@ class [[nodiscard]] EventFilter {
 /// Starts an inline callback: `etude::on<StepEnd>().every(100).call([](const StepEnd& e) { ... })`.
 template <class Event>
 constexpr EventFilter<Event> on() {
-  static_assert(
-      detail::expect<std::same_as<Event, std::remove_cvref_t<Event>>,
-                     mistake::on_takes_the_plain_type_of_an_event_so_leave_out_const_and_reference<Event>>());
+  static_assert(detail::expect<std::same_as<Event, std::remove_cvref_t<Event>>,
+                               mistake::a_plain_class_is_expected_so_leave_out_const_and_reference<Event>>());
   return EventFilter<Event>();
 }
 
