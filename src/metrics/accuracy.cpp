@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
-#include <limits>
 #include <utility>
 
 #include "etude/base/error.hpp"
@@ -42,15 +41,7 @@ void Accuracy::update(const at::Tensor& predictions, const at::Tensor& labels) {
   const auto classes = examples.num_classes();
   const auto outside = classes ? examples.outside(*classes) : torch::zeros_like(right);
   const auto number = [&](const at::Tensor& each) { return each.logical_and(examples.counted).sum(); };
-  sum("right_counted_outside", torch::stack({number(right), examples.counted.sum(), number(outside)}));
-}
-
-Metrics Accuracy::compute() const {
-  const auto found = value("right_counted_outside");
-  if (!found.defined()) return {{options_.name, std::numeric_limits<double>::quiet_NaN()}};
-  const auto all = found.cpu();
-  refuse_outside(options_.name, all[2].item<std::int64_t>());
-  return {{options_.name, all[0].item<double>() / all[1].item<double>()}};
+  add_to_mean({number(right), examples.counted.sum(), number(outside)});
 }
 
 }  // namespace etude::inline v0::metrics

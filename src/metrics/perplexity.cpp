@@ -4,7 +4,6 @@
 #include <torch/types.h>
 
 #include <cmath>
-#include <limits>
 
 #include "etude/base/error.hpp"
 #include "etude/data/tensors.hpp"
@@ -23,17 +22,10 @@ void Perplexity::update(const at::Tensor& predictions, const at::Tensor& labels)
   const auto likelihood = options_.from_logits ? scores - examples.scores.logsumexp(1) : scores.log();
   const auto type = scores.is_mps() ? torch::kFloat : torch::kDouble;
   const auto left_out = outside.logical_or(examples.counted.logical_not());
-  sum("loss_of_counted_and_outside",
-      torch::stack({-likelihood.to(type).masked_fill(left_out, 0).sum(), examples.counted.sum().to(type),
-                    outside.logical_and(examples.counted).sum().to(type)}));
+  add_to_mean({-likelihood.to(type).masked_fill(left_out, 0).sum(), examples.counted.sum(),
+               outside.logical_and(examples.counted).sum()});
 }
 
-Metrics Perplexity::compute() const {
-  const auto found = value("loss_of_counted_and_outside");
-  if (!found.defined()) return {{options_.name, std::numeric_limits<double>::quiet_NaN()}};
-  const auto all = found.cpu();
-  refuse_outside(options_.name, all[2].item<std::int64_t>());
-  return {{options_.name, std::exp(all[0].item<double>() / all[1].item<double>())}};
-}
+Metrics Perplexity::compute() const { return {{options_.name, std::exp(mean(options_.name))}}; }
 
 }  // namespace etude::inline v0::metrics

@@ -5,7 +5,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "etude/base/error.hpp"
 #include "etude/data/tensors.hpp"
@@ -34,6 +36,16 @@ RegressionExamples regression_examples(std::string_view metric, const at::Tensor
       ignore_index ? given.eq(static_cast<double>(*ignore_index)) : torch::zeros_like(given, torch::kBool);
   return {given.masked_fill(ignored, 0), (flat(predictions) - given).masked_fill(ignored, 0),
           ignored.logical_not()};
+}
+
+MeanError::MeanError(RegressionOptions options, std::string name, double power)
+    : options_(std::move(options)), power_(power) {
+  if (options_.name.empty()) options_.name = std::move(name);
+}
+
+void MeanError::update(const at::Tensor& predictions, const at::Tensor& labels) {
+  const auto examples = regression_examples(options_.name, predictions, labels, options_.ignore_index);
+  add_to_mean({examples.errors.abs().pow(power_).sum(), examples.counted.sum()});
 }
 
 }  // namespace etude::inline v0::metrics

@@ -4,12 +4,15 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "etude/base/error.hpp"
 #include "etude/data/tensors.hpp"
+#include "etude/metrics/class_examples.hpp"
 
 namespace etude::inline v0::metrics {
 
@@ -57,6 +60,19 @@ void Accumulator::add(std::string_view name, Merging merging, const at::Tensor& 
 
 at::Tensor Accumulator::joined(const Entry& entry) {
   return entry.parts.size() == 1 ? entry.parts.front() : torch::cat(entry.parts);
+}
+
+void MeanAccumulator::add_to_mean(std::vector<at::Tensor> total_counted_outside) {
+  for (auto& each : total_counted_outside) each = each.to(total_counted_outside.front().scalar_type());
+  sum("total_counted_outside", torch::stack(total_counted_outside));
+}
+
+double MeanAccumulator::mean(std::string_view metric) const {
+  const auto sums = value("total_counted_outside");
+  if (!sums.defined()) return std::numeric_limits<double>::quiet_NaN();
+  const auto all = sums.cpu();
+  if (all.size(0) > 2) refuse_outside(metric, all[2].item<std::int64_t>());
+  return all[0].item<double>() / all[1].item<double>();
 }
 
 }  // namespace etude::inline v0::metrics

@@ -28,7 +28,7 @@ struct AccuracyOptions {
 /// highest scores; NaN without labels. Ties go to the lower class, and an example with a NaN among its scores
 /// counts as wrong. Predictions are scores [N, ..., C] or [N, C, ...], one score of class 1 per label, or
 /// class indices; labels [N, ...], so one-hot labels need `.argmax(1)`.
-class Accuracy : public Accumulator {
+class Accuracy : public MeanAccumulator {
  public:
   /// Throws ArgumentError if `top_k` is less than 1.
   explicit Accuracy(AccuracyOptions options = {});
@@ -36,7 +36,7 @@ class Accuracy : public Accumulator {
   /// Throws DataError for other shapes, or if `top_k` needs more than one score per label.
   void update(const at::Tensor& predictions, const at::Tensor& labels);
   /// Throws DataError if a label is outside 0..C-1.
-  Metrics compute() const;
+  Metrics compute() const { return {{options_.name, mean(options_.name)}}; }
   void merge(const Accuracy& other) { merge_state(other); }
 
  private:

@@ -1,27 +1,16 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <utility>
 
 #include "etude/metrics/regression_examples.hpp"
-#include "etude/metrics/streaming_metric.hpp"
 
 namespace etude::inline v0::metrics {
 
 /// {"mse"}: the mean squared error; NaN without labels.
-class MeanSquaredError : public Accumulator {
+class MeanSquaredError : public MeanError {
  public:
-  explicit MeanSquaredError(RegressionOptions options = {});
-
-  /// Predictions and labels have the same shape [N, ...], except that one may have an additional last
-  /// dimension of 1. Throws DataError for other shapes.
-  void update(const at::Tensor& predictions, const at::Tensor& labels);
-  Metrics compute() const;
+  explicit MeanSquaredError(RegressionOptions options = {}) : MeanError(std::move(options), "mse", 2) {}
   void merge(const MeanSquaredError& other) { merge_state(other); }
-
- private:
-  RegressionOptions options_;
 };
 
 }  // namespace etude::inline v0::metrics

@@ -19,7 +19,7 @@ struct PerplexityOptions {
 
 /// {"perplexity"}: the exponential of the labels' mean negative log-likelihood, over all tokens rather than
 /// batches; NaN without labels. Predictions are scores [N, ..., C] or [N, C, ...], labels [N, ...].
-class Perplexity : public Accumulator {
+class Perplexity : public MeanAccumulator {
  public:
   explicit Perplexity(PerplexityOptions options = {}) : options_(std::move(options)) {}
 

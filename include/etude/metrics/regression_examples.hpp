@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "etude/metrics/streaming_metric.hpp"
+
 namespace etude::inline v0::metrics {
 
 /// The options of regression metrics.
@@ -29,5 +31,21 @@ struct RegressionExamples {
 /// begins with `metric` for other shapes.
 RegressionExamples regression_examples(std::string_view metric, const at::Tensor& predictions,
                                        const at::Tensor& labels, std::optional<std::int64_t> ignore_index);
+
+/// The mean of a power of the absolute errors; NaN without labels.
+class MeanError : public MeanAccumulator {
+ public:
+  /// Predictions and labels have the same shape [N, ...], except that one may have an additional last
+  /// dimension of 1. Throws DataError for other shapes.
+  void update(const at::Tensor& predictions, const at::Tensor& labels);
+  Metrics compute() const { return {{options_.name, mean(options_.name)}}; }
+
+ protected:
+  MeanError(RegressionOptions options, std::string name, double power);
+
+ private:
+  RegressionOptions options_;
+  double power_;
+};
 
 }  // namespace etude::inline v0::metrics
