@@ -1,24 +1,18 @@
 #include "etude/callbacks/mixup.hpp"
 
-#include <cstdint>
+#include <ATen/CPUGeneratorImpl.h>
+
 #include <utility>
+
+#include "etude/data/random.hpp"
 
 namespace etude::inline v0 {
 
-at::Generator BatchMixing::generator(const Context& e) {
+void BatchMixing::on(BatchFetched& e) {
   auto seed = detail::mix(static_cast<std::uint64_t>(e.args.data_seed.value_or(e.args.seed)), 3);
   seed = detail::mix(seed, static_cast<std::uint64_t>(e.state.global_step));
-  return at::detail::createCPUGenerator(detail::mix(seed, static_cast<std::uint64_t>(place_++)));
-}
-
-void MixUp::on(BatchFetched& e) {
-  auto own = generator(e);
-  e.batch = mix_up(std::move(e.batch), options, own);
-}
-
-void CutMix::on(BatchFetched& e) {
-  auto own = generator(e);
-  e.batch = cut_mix(std::move(e.batch), options, own);
+  auto generator = at::detail::createCPUGenerator(detail::mix(seed, static_cast<std::uint64_t>(place_++)));
+  e.batch = mix_(std::move(e.batch), options, generator);
 }
 
 }  // namespace etude::inline v0

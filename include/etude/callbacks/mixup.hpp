@@ -1,14 +1,9 @@
 #pragma once
 
-#include <ATen/CPUGeneratorImpl.h>
-
 #include <cstdint>
 
 #include "etude/data/mixing.hpp"
-#include "etude/data/random.hpp"
 #include "etude/events.hpp"
-#include "etude/trainer_state.hpp"
-#include "etude/training_arguments.hpp"
 
 namespace etude::inline v0 {
 
@@ -17,36 +12,34 @@ namespace etude::inline v0 {
 class BatchMixing {
  public:
   using this_callback = BatchMixing;
+
   void on(const TrainBegin&) { place_ = 0; }
   void on(const StepBegin&) { place_ = 0; }
+  void on(BatchFetched& e);
+
+  MixingOptions options;
 
  protected:
-  at::Generator generator(const Context& e);
+  using Mix = Batch (*)(Batch, const MixingOptions&, at::Generator&);
+  BatchMixing(const MixingOptions& mixing, Mix mix) : options(mixing), mix_(mix) {}
 
  private:
+  Mix mix_;
   std::int64_t place_ = 0;  // in the accumulation group, which is fetched as a whole before its step begins
 };
 
 /// Mixes training batches with `mix_up`, on their device; evaluation batches don't change.
 struct MixUp : BatchMixing {
   using this_callback = MixUp;
-  explicit MixUp(MixingOptions mixing = {}) : options(mixing) {}
 
-  using BatchMixing::on;
-  void on(BatchFetched& e);
-
-  MixingOptions options;
+  explicit MixUp(MixingOptions mixing = {}) : BatchMixing(mixing, mix_up) {}
 };
 
 /// Mixes training batches with `cut_mix`, on their device; evaluation batches don't change.
 struct CutMix : BatchMixing {
   using this_callback = CutMix;
-  explicit CutMix(MixingOptions mixing = {}) : options(mixing) {}
 
-  using BatchMixing::on;
-  void on(BatchFetched& e);
-
-  MixingOptions options;
+  explicit CutMix(MixingOptions mixing = {}) : BatchMixing(mixing, cut_mix) {}
 };
 
 }  // namespace etude::inline v0
