@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,18 +29,15 @@ class NormLogger {
   explicit NormLogger(What what) : what_(what) {}
 
   /// Throws ArgumentError for an invalid interval.
-  void begin(const Context& e, IntervalTimer& timer, const Interval& every_n_steps);
-  void log(const Context& e, NormDetail norm_detail);
+  void begin(const Context& e, NormDetail norm_detail, IntervalTimer& timer, const Interval& every_n_steps);
+  void log(const Context& e) const;
   void end() { *this = NormLogger(what_); }
 
  private:
-  void log_layers(const Context& e) const;
-  std::string prefix() const;
-
   What what_ = What::parameters;
-  std::vector<std::pair<std::string, at::Tensor>> parameters_;  // by the name that their norm is logged under
-  std::vector<std::string> layers_;                             // likewise, for each parameter
-  std::vector<at::Tensor> now_;
+  std::vector<at::Tensor> parameters_;
+  // The parameters, by index, whose norms are logged together, and the name of each such log.
+  std::vector<std::pair<std::string, std::vector<std::size_t>>> groups_;
 };
 
 }  // namespace detail
@@ -60,9 +57,9 @@ struct GradientNormMonitor {
                (Interval, every_n_steps, "update steps between measurements, or another interval", 10),
                (IntervalTimer, timer, "the elapsed part of it"));
 
-  void on(const TrainBegin& e) { norms.begin(e, timer, every_n_steps); }
+  void on(const TrainBegin& e) { norms.begin(e, norm_detail, timer, every_n_steps); }
   void on(const GradientsComplete& e) {
-    if (timer.due_in_step(e, every_n_steps)) norms.log(e, norm_detail);
+    if (timer.due_in_step(e, every_n_steps)) norms.log(e);
   }
   void on(const TrainEnd&) { norms.end(); }
 
@@ -79,9 +76,9 @@ struct ClippedGradientNormMonitor {
                (Interval, every_n_steps, "update steps between measurements, or another interval", 10),
                (IntervalTimer, timer, "the elapsed part of it"));
 
-  void on(const TrainBegin& e) { norms.begin(e, timer, every_n_steps); }
+  void on(const TrainBegin& e) { norms.begin(e, norm_detail, timer, every_n_steps); }
   void on(const PreOptimizerStep& e) {
-    if (timer.due_in_step(e, every_n_steps)) norms.log(e, norm_detail);
+    if (timer.due_in_step(e, every_n_steps)) norms.log(e);
   }
   void on(const TrainEnd&) { norms.end(); }
 
@@ -99,9 +96,9 @@ struct ParameterNormMonitor {
                (Interval, every_n_steps, "update steps between measurements, or another interval", 10),
                (IntervalTimer, timer, "the elapsed part of it"));
 
-  void on(const TrainBegin& e) { norms.begin(e, timer, every_n_steps); }
+  void on(const TrainBegin& e) { norms.begin(e, norm_detail, timer, every_n_steps); }
   void on(const StepEnd& e) {
-    if (timer.due(e, every_n_steps)) norms.log(e, norm_detail);
+    if (timer.due(e, every_n_steps)) norms.log(e);
   }
   void on(const TrainEnd&) { norms.end(); }
 
