@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstddef>
 #include <optional>
+#include <regex>
+#include <string>
 #include <string_view>
 
 #include "etude/base/error.hpp"
@@ -18,37 +20,15 @@ namespace detail {
 
 namespace {
 
-/// Parses a text with a fixed format piece by piece.
-class TimeReader {
- public:
-  explicit TimeReader(std::string_view text) : text_(text) {}
-
-  /// A number with `count` digits.
-  int digits(std::size_t count) {
-    int value = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      if (at_ >= text_.size() || text_[at_] < '0' || text_[at_] > '9') failed_ = true;
-      if (failed_) return 0;
-      value = value * 10 + (text_[at_++] - '0');
-    }
-    return value;
+/// A text that matches a pattern, and the numbers in its groups.
+struct TimeFields {
+  TimeFields(std::string_view text, const char* pattern)
+      : fits(std::regex_match(text.data(), text.data() + text.size(), groups, std::regex(pattern))) {}
+  int operator[](std::size_t group) const {
+    return groups[group].matched ? std::stoi(groups[group].str()) : 0;
   }
-
-  bool take(char expected) {
-    if (at_ >= text_.size() || text_[at_] != expected) return false;
-    ++at_;
-    return true;
-  }
-  void need(char expected) {
-    if (!take(expected)) failed_ = true;
-  }
-
-  bool ended_well() const { return !failed_ && at_ == text_.size(); }
-
- private:
-  std::string_view text_;
-  std::size_t at_ = 0;
-  bool failed_ = false;
+  std::cmatch groups;
+  bool fits;
 };
 
 }  // namespace
@@ -56,16 +36,8 @@ class TimeReader {
 }  // namespace detail
 
 double parse_duration(std::string_view text) {
-  detail::TimeReader reader(text);
-  const int days = reader.digits(2);
-  reader.need(':');
-  const int hours = reader.digits(2);
-  reader.need(':');
-  const int minutes = reader.digits(2);
-  reader.need(':');
-  const int seconds = reader.digits(2);
-  if (reader.ended_well() && hours < 24 && minutes < 60 && seconds < 60)
-    return 60.0 * (60.0 * (24.0 * days + hours) + minutes) + seconds;
+  const detail::TimeFields fields(text, R"((\d\d):([01]\d|2[0-3]):([0-5]\d):([0-5]\d))");
+  if (fields.fits) return 60.0 * (60.0 * (24.0 * fields[1] + fields[2]) + fields[3]) + fields[4];
   const auto time = Interval::from_text(text);
   const bool has_unit = !text.empty() && text.back() >= 'a' && text.back() <= 'z';
   const bool is_time = time && (time->unit() == IntervalUnit::seconds || !has_unit);
@@ -78,34 +50,18 @@ double parse_duration(std::string_view text) {
 
 std::chrono::system_clock::time_point parse_deadline(std::string_view text) {
   using namespace std::chrono;
-  detail::TimeReader reader(text);
-  const year y(reader.digits(4));
-  reader.need('-');
-  const month m(static_cast<unsigned>(reader.digits(2)));
-  reader.need('-');
-  const day d(static_cast<unsigned>(reader.digits(2)));
-  reader.need('T');
-  const int hour = reader.digits(2);
-  reader.need(':');
-  const int minute = reader.digits(2);
-  reader.need(':');
-  const int second = reader.digits(2);
-  int sign = 0, offset_hours = 0, offset_minutes = 0;
-  if (!reader.take('Z')) {
-    sign = reader.take('-') ? -1 : 1;
-    if (sign > 0) reader.need('+');
-    offset_hours = reader.digits(2);
-    reader.need(':');
-    offset_minutes = reader.digits(2);
+  const detail::TimeFields fields(text, R"((\d{4})-(\d\d)-(\d\d)T([01]\d|2[0-3]):([0-5]\d):([0-5]\d))"
+                                        R"((?:Z|([+-])([01]\d|2[0-3]):([0-5]\d)))");
+  if (fields.fits) {
+    const year_month_day date{year(fields[1]), month(static_cast<unsigned>(fields[2])),
+                              day(static_cast<unsigned>(fields[3]))};
+    const auto offset = hours(fields[8]) + minutes(fields[9]);
+    if (date.ok())
+      return sys_days(date) + hours(fields[4]) + minutes(fields[5]) + seconds(fields[6]) -
+             (fields.groups[7] == "-" ? -offset : offset);
   }
-  const year_month_day date{y, m, d};
-  if (!reader.ended_well() || !date.ok() || hour > 23 || minute > 59 || second > 59 || offset_hours > 23 ||
-      offset_minutes > 59)
-    throw ArgumentError(fmt::format(
-        "deadline is '{}': must be a moment such as 2026-05-31T18:00:00Z or 2026-05-31T20:00:00+02:00",
-        text));
-  return sys_days(date) + hours(hour) + minutes(minute) + seconds(second) -
-         sign * (hours(offset_hours) + minutes(offset_minutes));
+  throw ArgumentError(fmt::format(
+      "deadline is '{}': must be a moment such as 2026-05-31T18:00:00Z or 2026-05-31T20:00:00+02:00", text));
 }
 
 void TimerCallback::on(const TrainBegin& e) {
