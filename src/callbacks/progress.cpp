@@ -19,14 +19,12 @@
 #include "etude/events.hpp"
 #include "etude/metrics/best_model.hpp"
 #include "etude/metrics/metrics.hpp"
+#include "etude/metrics/speed.hpp"
 
 namespace etude::inline v0 {
 namespace detail {
 
 namespace {
-
-/// Whether a metric of an evaluation measures its time or speed.
-bool is_speed(std::string_view name) { return name.ends_with("_runtime") || name.ends_with("_per_second"); }
 
 /// The most informative metric of an evaluation besides its loss; empty if there is none.
 std::string telling_metric(const Metrics& metrics, const TrainingArguments& args) {
@@ -135,8 +133,7 @@ void ProgressCallback::show_result(const Metrics& metrics) {
   if (!prediction_ || training_) return;
   ProgressBar::Fields fields;
   for (const auto& [name, value] : metrics)
-    if (!detail::is_speed(name) && name != "epoch")
-      fields.emplace_back(name, detail::shown_value(metrics, name));
+    if (!is_speed(name) && name != "epoch") fields.emplace_back(name, detail::shown_value(metrics, name));
   prediction_->set_fields(std::move(fields));
 }
 
