@@ -47,40 +47,33 @@ class CsvColumns {
       const auto columns = table.size(1);
       for (std::int64_t k = 0; k < columns; ++k)
         names_.push_back(columns == 1 ? name : fmt::format("{}_{}", name, k));
-      const auto type = table.scalar_type();
-      kinds_.push_back(!table.is_floating_point() ? Kind::whole
-                       : type == torch::kDouble   ? Kind::exact
-                                                  : Kind::single);
-      table = table.to(torch::kCPU, kinds_.back() == Kind::whole   ? torch::kLong
-                                    : kinds_.back() == Kind::exact ? torch::kDouble
-                                                                   : torch::kFloat);
-      tables_.push_back(table.contiguous());
+      const auto type = !table.is_floating_point()              ? torch::kLong
+                        : table.scalar_type() == torch::kDouble ? torch::kDouble
+                                                                : torch::kFloat;
+      tables_.push_back(table.to(torch::kCPU, type).contiguous());
     }
   }
 
   const std::vector<std::string>& names() const { return names_; }
 
   void write(std::int64_t row, fmt::memory_buffer& out) const {
-    for (std::size_t i = 0; i < tables_.size(); ++i) {
-      const auto& table = tables_[i];
+    const auto write = [&](auto value) { fmt::format_to(std::back_inserter(out), "{},", value); };
+    for (const auto& table : tables_) {
       const auto first = row * table.size(1);
       for (auto k = first; k < first + table.size(1); ++k) {
-        if (kinds_[i] == Kind::whole)
-          fmt::format_to(std::back_inserter(out), "{},", table.data_ptr<std::int64_t>()[k]);
-        else if (kinds_[i] == Kind::exact)
-          fmt::format_to(std::back_inserter(out), "{},", without_sign_of_nan(table.data_ptr<double>()[k]));
+        if (table.scalar_type() == torch::kLong)
+          write(table.data_ptr<std::int64_t>()[k]);
+        else if (table.scalar_type() == torch::kDouble)
+          write(without_sign_of_nan(table.data_ptr<double>()[k]));
         else
-          fmt::format_to(std::back_inserter(out), "{},", without_sign_of_nan(table.data_ptr<float>()[k]));
+          write(without_sign_of_nan(table.data_ptr<float>()[k]));
       }
     }
   }
 
  private:
-  enum class Kind { whole, single, exact };
-
   std::vector<std::string> names_;
   std::vector<torch::Tensor> tables_;
-  std::vector<Kind> kinds_;
 };
 
 std::string filled_in(std::string text, std::string_view placeholder, std::string_view value) {
