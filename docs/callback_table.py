@@ -2,7 +2,7 @@
 
 import re
 
-from headers import ALL, HEADERS, balanced, cell, changes, code_of, constructors, declared, events_of, included, members, parts, plain, with_bases
+from headers import ALL, HEADERS, balanced, body_of, cell, changes, code_of, constructors, declared, events_of, included, members, parts, plain, with_bases
 
 BEGINNING = """# Callbacks
 
@@ -35,12 +35,20 @@ def table(heading, rows):
 
 
 def options_and_state(name):
-    """The options that users choose, and the state that the callback changes, which is declared after them."""
+    """The options that users choose, the members that they give, and the state that the callback changes: the fields of its member `state`."""
+    body = ALL[name][3]
+    kept = re.search(r"^  (?:detail::)?(\w+) state(?: = \{\}|\{.*\});", body, re.M)
+    own = re.search(r"^  struct State \{", body, re.M)
+    state_body = body_of(body, own.start()) if own else ALL[kept[1]][3] if kept else ""
+    state = declared(state_body)[0]
+    fields, types = declared(body.replace(state_body, "") if state_body else body)
     code = code_of(ALL[name][4])
-    fields, types = declared(ALL[name][3])
+    given = [member for member in members(body) if not changes(code, member[0])]
+    if state_body:
+        return fields, given, state
+    # Callbacks that declare their state after their options, in the same ETUDE_STRUCT.
     is_state = [(kind in ALL and declared(ALL[kind][3])[0]) or changes(code, field[0]) for field, kind in zip(fields, types)]
     first = ([bool(each) for each in is_state] + [True]).index(True)
-    given = [member for member in members(ALL[name][3]) if not changes(code, member[0])]
     return fields[:first], given, fields[first:]
 
 

@@ -40,11 +40,11 @@ void log_memory(const Context& e) {
 }  // namespace detail
 
 void DeviceMemoryMonitor::on(const StepEnd& e) {
-  if (detail::log_goes_out(e, last_logged_step)) detail::log_memory(e);
+  if (detail::log_goes_out(e, state.last_logged_step)) detail::log_memory(e);
 }
 
 void DeviceMemoryMonitor::on(const EpochEnd& e) {
-  if (detail::log_goes_out(e, last_logged_step)) detail::log_memory(e);
+  if (detail::log_goes_out(e, state.last_logged_step)) detail::log_memory(e);
 }
 
 MemoryMetricsCallback::Amount MemoryMetricsCallback::now(const Context& e) {

@@ -22,42 +22,39 @@ void EarlyStoppingCallback::on(const TrainBegin& e) {
   if (e.trainer.options().eval_dataset.empty())
     throw ArgumentError("eval_dataset is not set: EarlyStoppingCallback needs evaluations");
   const bool is_new = e.state.log_history.empty();
-  watched.begin(e, is_new, "EarlyStoppingCallback");
-  if (is_new) {
-    early_stopping_patience_counter = 0;
-    last_improvement.reset();
-    best.reset();
-  }
+  if (is_new) state = {};
+  state.watched.begin(e, is_new, "EarlyStoppingCallback");
   stop_when_patience_is_out(e);
   if (e.is_resumed && is_out_of_patience() && e.state.global_step < e.state.max_steps)
     message(e.args, LogLevel::warning,
             "nothing is left to train: {} had not improved in {} evaluations at step {}, which is resumed; "
             "to continue, raise early_stopping_patience ({}); to start from scratch, give another output_dir",
-            metric(e), early_stopping_patience_counter, e.state.global_step, early_stopping_patience);
+            metric(e), state.early_stopping_patience_counter, e.state.global_step, early_stopping_patience);
 }
 
 void EarlyStoppingCallback::on(const EvaluateAll& e) {
-  if (!watched.counts(e, count_intermediate)) return;
-  const auto value = watched.look(metric(e), e.metrics);
+  if (!state.watched.counts(e, count_intermediate)) return;
+  const auto value = state.watched.look(metric(e), e.metrics);
   if (!value) return;
   const bool has_own_best = !watch_metric.empty() || !count_intermediate;
-  const auto& bar = early_stopping_threshold_kind == EarlyStoppingThreshold::cumulative ? last_improvement
-                    : has_own_best                                                      ? best
-                                                                                        : e.state.best_metric;
+  const auto& bar = early_stopping_threshold_kind == EarlyStoppingThreshold::cumulative
+                        ? state.last_improvement
+                    : has_own_best ? state.best
+                                   : e.state.best_metric;
   if (beats(e, *value, bar, early_stopping_threshold)) {
-    early_stopping_patience_counter = 0;
-    last_improvement = value;
+    state.early_stopping_patience_counter = 0;
+    state.last_improvement = value;
   } else {
-    detail::count_up(early_stopping_patience_counter);
+    detail::count_up(state.early_stopping_patience_counter);
   }
-  if (has_own_best && beats(e, *value, best, 0)) best = value;
+  if (has_own_best && beats(e, *value, state.best, 0)) state.best = value;
   stop_when_patience_is_out(e);
 }
 
 void EarlyStoppingCallback::on(const TrainEnd& e) {
-  if (!watched.end()) return;
+  if (!state.watched.end()) return;
   throw_if_missing(e);
-  if (!watched.found)
+  if (!state.watched.found)
     message(e.args, LogLevel::warning, "EarlyStoppingCallback had nothing to watch: no evaluation counts");
 }
 
@@ -73,8 +70,9 @@ bool EarlyStoppingCallback::beats(const Context& e, double value, const std::opt
 }
 
 void EarlyStoppingCallback::throw_if_missing(const Context& e) const {
-  if (!watched.found && !watched.others.empty())
-    watched.throw_if_missing(metric(e), watch_metric.empty() ? "metric_for_best_model" : "watch_metric");
+  if (!state.watched.found && !state.watched.others.empty())
+    state.watched.throw_if_missing(metric(e),
+                                   watch_metric.empty() ? "metric_for_best_model" : "watch_metric");
 }
 
 void EarlyStoppingCallback::stop_when_patience_is_out(const Context& e) const {

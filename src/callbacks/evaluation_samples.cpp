@@ -25,19 +25,18 @@ void EvaluationSamplesCallback::check() const {
 
 void EvaluationSamplesCallback::on(const TrainBegin& e) {
   check();
-  if (!detail::starts_from_scratch(e.state)) return;
-  last_step = -1;
-  evaluations = 0;
+  if (detail::starts_from_scratch(e.state)) state = {};
 }
 
 void EvaluationSamplesCallback::on(const EvaluateBegin& e) {
   check();
   prefix = e.metric_key_prefix;
-  if (std::exchange(last_step, e.state.global_step) != e.state.global_step) detail::count_up(evaluations);
+  if (std::exchange(state.last_step, e.state.global_step) != e.state.global_step)
+    detail::count_up(state.evaluations);
 }
 
 void EvaluationSamplesCallback::on(const Evaluate& e) {
-  if (evaluations % every_n_evaluations != 0) return;
+  if (state.evaluations % every_n_evaluations != 0) return;
   std::vector<Sample> samples;
   {
     const auto parameters = e.model.parameters();

@@ -139,12 +139,12 @@ void append_to_log(const TrainingArguments& args, const std::filesystem::path& p
   if (file != nullptr) std::filesystem::resize_file(path, is_new ? 0 : size, ignored);
 }
 
-/// Restores the file to the rows of earlier trainings and those of `state.log_history`, and returns the
-/// number of rows of earlier trainings.
+/// Restores the file to the rows of earlier trainings, of which there are `rows_before`, and those of
+/// `state.log_history`.
 template <class Format>
-std::int64_t begin_log_file(const TrainBegin& e, const Format& format, const std::string& path, bool append,
-                            std::int64_t rows_before) {
-  if (!e.state.is_world_process_zero) return rows_before;
+void begin_log_file(const TrainBegin& e, const Format& format, const std::string& path, bool append,
+                    std::int64_t& rows_before) {
+  if (!e.state.is_world_process_zero) return;
   const auto file = log_path(e.args, path);
   const auto text = read_file(file).value_or("");
   auto rows = format.rows(text);
@@ -154,14 +154,13 @@ std::int64_t begin_log_file(const TrainBegin& e, const Format& format, const std
   rows.resize(static_cast<std::size_t>(std::clamp(rows_before, std::int64_t{0}, std::ssize(rows))));
   for (const auto& entry : e.state.log_history) rows.push_back(format.row(fields_of(entry)));
   replace_log(file, format.file(rows));
-  return rows_before;
 }
 
 }  // namespace
 }  // namespace detail
 
 void CSVLoggerCallback::on(const TrainBegin& e) {
-  rows_before = detail::begin_log_file(e, detail::CsvFormat{columns}, path, append, rows_before);
+  detail::begin_log_file(e, detail::CsvFormat{columns}, path, append, state.rows_before);
 }
 
 void CSVLoggerCallback::on(const Log& e) {
@@ -183,7 +182,7 @@ void CSVLoggerCallback::on(const Log& e) {
 }
 
 void JSONLinesLoggerCallback::on(const TrainBegin& e) {
-  lines_before = detail::begin_log_file(e, detail::JsonLinesFormat(), path, append, lines_before);
+  detail::begin_log_file(e, detail::JsonLinesFormat(), path, append, state.lines_before);
 }
 
 void JSONLinesLoggerCallback::on(const Log& e) {

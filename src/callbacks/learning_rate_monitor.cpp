@@ -33,9 +33,7 @@ std::optional<double> momentum_in(const nlohmann::ordered_json& options) {
 }  // namespace detail
 
 void LearningRateMonitor::on(const TrainBegin& e) {
-  if (e.state.global_step > 0) return;
-  last_logged_step = -1;
-  learning_rates.clear();
+  if (e.state.global_step == 0) state = {};
 }
 
 void LearningRateMonitor::on(const EpochBegin& e) {
@@ -49,17 +47,19 @@ void LearningRateMonitor::on(const StepBegin& e) {
 }
 
 void LearningRateMonitor::on(const StepEnd& e) {
-  if (logging_interval == LearningRateInterval::step && detail::log_goes_out(e, last_logged_step)) log(e);
+  if (logging_interval == LearningRateInterval::step && detail::log_goes_out(e, state.last_logged_step))
+    log(e);
 }
 
 void LearningRateMonitor::on(const EpochEnd& e) {
-  if (logging_interval == LearningRateInterval::step && detail::log_goes_out(e, last_logged_step)) log(e);
+  if (logging_interval == LearningRateInterval::step && detail::log_goes_out(e, state.last_logged_step))
+    log(e);
 }
 
 void LearningRateMonitor::note(const Context& e) {
-  learning_rates.clear();
+  state.learning_rates.clear();
   for (const auto& each : e.optimizers)
-    for (const auto& group : each.optimizer->param_groups()) learning_rates.push_back(group.lr);
+    for (const auto& group : each.optimizer->param_groups()) state.learning_rates.push_back(group.lr);
 }
 
 void LearningRateMonitor::log(const Context& e) const {
@@ -70,7 +70,7 @@ void LearningRateMonitor::log(const Context& e) const {
     for (std::size_t i = 0; i < groups.size(); ++i, ++place) {
       auto name = "lr-" + (each.name.empty() ? each.optimizer->type() : each.name);
       if (groups.size() > 1) name += fmt::format("/pg{}", i + 1);
-      e.log(name, place < learning_rates.size() ? learning_rates[place] : groups[i].lr);
+      e.log(name, place < state.learning_rates.size() ? state.learning_rates[place] : groups[i].lr);
       if (log_momentum) {
         auto now = options["given"][i];
         now.update(options["changed"][i]);

@@ -56,15 +56,8 @@ void copy_named(const std::vector<NamedTensor>& from, std::vector<NamedTensor>& 
 
 void LossSpikeCallback::on(const TrainBegin& e) {
   check(e);
-  if (e.state.global_step == 0) {
-    losses.clear();
-    spikes.clear();
-    undone.clear();
-    rollbacks_in_a_row = 0;
-    pending.clear();
-    is_half_done = false;
-  }
-  count = pending.size() - (is_half_done && !pending.empty() ? 1 : 0);
+  if (e.state.global_step == 0) state = {};
+  count = state.pending.size() - (state.is_half_done && !state.pending.empty() ? 1 : 0);
   is_first = true;
   unseen.reset();
   slots.clear();
@@ -89,8 +82,9 @@ void LossSpikeCallback::on(const BackwardEnd& e) {
     unseen = torch::zeros({check_every_n_steps}, e.loss.options().dtype(torch::kDouble));
     slots = unseen.split(1);
     if (e.args.process_index() == 0)
-      for (std::size_t i = 0; i < pending.size() && i < slots.size(); ++i) slots[i].fill_(pending[i]);
-    pending.clear();
+      for (std::size_t i = 0; i < state.pending.size() && i < slots.size(); ++i)
+        slots[i].fill_(state.pending[i]);
+    state.pending.clear();
     if (good_weights.empty()) keep(e);  // added in the middle of a training
   }
   const auto loss = e.loss.dim() > 1 ? e.loss.reshape({1}) : e.loss;
@@ -109,9 +103,10 @@ void LossSpikeCallback::on(const StepEnd& e) {
 
 void LossSpikeCallback::on(SaveBegin& e) {
   if (!unseen.defined()) return;
-  is_half_done = !is_first;
+  state.is_half_done = !is_first;
   const auto seen = sum_of_all(e);
-  pending.assign(seen.data_ptr<double>(), seen.data_ptr<double>() + count + (is_half_done ? 1 : 0));
+  state.pending.assign(seen.data_ptr<double>(),
+                       seen.data_ptr<double>() + count + (state.is_half_done ? 1 : 0));
 }
 
 void LossSpikeCallback::on(const TrainEnd&) {
@@ -121,9 +116,9 @@ void LossSpikeCallback::on(const TrainEnd&) {
 
 bool LossSpikeCallback::is_spike(double loss) const {
   if (!std::isfinite(loss)) return true;
-  if (std::ssize(losses) < min_losses) return false;
-  const double middle = detail::median(losses);
-  auto distances = losses;
+  if (std::ssize(state.losses) < min_losses) return false;
+  const double middle = detail::median(state.losses);
+  auto distances = state.losses;
   for (auto& distance : distances) distance = std::abs(distance - middle);
   const double deviation = std::max(1.4826 * detail::median(std::move(distances)), 0.01 * std::abs(middle));
   return loss > middle + threshold * deviation;
@@ -146,24 +141,24 @@ void LossSpikeCallback::look(const Context& e) {
   for (std::size_t i = 0; i < number && !(spike && action != LossSpikeAction::warn); ++i) {
     const double loss = seen.data_ptr<double>()[i];
     if (is_spike(loss)) {
-      spikes.push_back(first_step + static_cast<std::int64_t>(i));
+      state.spikes.push_back(first_step + static_cast<std::int64_t>(i));
       spike = loss;
       if (action != LossSpikeAction::warn || !std::isfinite(loss)) continue;
     }
     // Lasting spikes are a new level: they are reported, and count until the median has reached it.
-    losses.push_back(loss);
-    if (std::ssize(losses) > window) losses.erase(losses.begin());
+    state.losses.push_back(loss);
+    if (std::ssize(state.losses) > window) state.losses.erase(state.losses.begin());
   }
   if (spike) return answer(e, *spike);
-  rollbacks_in_a_row = 0;
+  state.rollbacks_in_a_row = 0;
   keep(e);
 }
 
 void LossSpikeCallback::answer(const Context& e, double loss) {
-  e.log("loss_spikes", static_cast<double>(spikes.size()));
-  const auto what = fmt::format("the loss of step {} is {:.4g}, a spike{}", spikes.back(),
-                                detail::without_sign_of_nan(loss),
-                                losses.empty() ? "" : fmt::format(" above {:.4g}", detail::median(losses)));
+  e.log("loss_spikes", static_cast<double>(state.spikes.size()));
+  const auto what = fmt::format(
+      "the loss of step {} is {:.4g}, a spike{}", state.spikes.back(), detail::without_sign_of_nan(loss),
+      state.losses.empty() ? "" : fmt::format(" above {:.4g}", detail::median(state.losses)));
   if (action == LossSpikeAction::warn) {
     message(e.args, LogLevel::warning, "{}", what);
     return;
@@ -173,11 +168,11 @@ void LossSpikeCallback::answer(const Context& e, double loss) {
     return;
   }
   roll_back(e);
-  undone.push_back({good_step + 1, e.state.global_step});
+  state.undone.push_back({good_step + 1, e.state.global_step});
   message(e.args, LogLevel::warning, "{}: the model is back at step {}", what, good_step);
   good_step = e.state.global_step;
-  detail::count_up(rollbacks_in_a_row);
-  if (rollbacks_in_a_row > max_rollbacks)
+  detail::count_up(state.rollbacks_in_a_row);
+  if (state.rollbacks_in_a_row > max_rollbacks)
     e.control.request_stop(fmt::format("{}, after {} roll-backs in a row", what, max_rollbacks));
 }
 

@@ -32,7 +32,7 @@ void ModelEmaCallback::on(const CheckpointLoaded& e) {
 
 void ModelEmaCallback::on(const TrainBegin& e) {
   check(e);
-  timer.begin(e, update_every_n_steps, "update_every_n_steps");
+  state.timer.begin(e, update_every_n_steps, "update_every_n_steps");
   is_running = true;
   has_failed = is_evaluating = is_training_evaluation = false;
   weights.emplace(e.model, use_buffers);
@@ -40,9 +40,9 @@ void ModelEmaCallback::on(const TrainBegin& e) {
     weights->load(std::exchange(loaded, {}));
     return;
   }
-  num_updates = 0;
-  last_step = e.state.global_step;
-  best_metric.reset();
+  state.num_updates = 0;
+  state.last_step = e.state.global_step;
+  state.best_metric.reset();
 }
 
 void ModelEmaCallback::check(const Context& e) const {
@@ -58,11 +58,11 @@ void ModelEmaCallback::check(const Context& e) const {
 }
 
 void ModelEmaCallback::update(const Context& e) {
-  if (!is_running || e.state.global_step <= last_step) return;
-  last_step = e.state.global_step;
-  if (!timer.due(e, update_every_n_steps)) return;
-  detail::count_up(num_updates);
-  const auto n = static_cast<double>(num_updates - 1);
+  if (!is_running || e.state.global_step <= state.last_step) return;
+  state.last_step = e.state.global_step;
+  if (!state.timer.due(e, update_every_n_steps)) return;
+  detail::count_up(state.num_updates);
+  const auto n = static_cast<double>(state.num_updates - 1);
   weights->update(*e.optimizer, 1 - (warm_up ? std::min(decay, (1 + n) / (10 + n)) : decay));
 }
 
@@ -83,9 +83,10 @@ void ModelEmaCallback::on(const EvaluateAll& e) {
   const auto metrics = e.trainer.evaluate({.metric_key_prefix = "ema_model_eval"});
   if (save_path.empty() || (!count_intermediate && e.is_intermediate)) return;
   const double value = metrics.at(watch_metric);
-  if (!is_better(value, best_metric, is_greater_better(e.args, watch_metric, greater_is_better))) return;
+  if (!is_better(value, state.best_metric, is_greater_better(e.args, watch_metric, greater_is_better)))
+    return;
   save(e, value);
-  best_metric = value;
+  state.best_metric = value;
 }
 
 void ModelEmaCallback::on(SaveBegin& e) {

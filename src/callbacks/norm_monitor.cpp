@@ -10,8 +10,7 @@
 
 namespace etude::inline v0::detail {
 
-void NormLogger::begin(const Context& e, NormDetail norm_detail, IntervalTimer& timer,
-                       const Interval& every_n_steps) {
+void NormLogger::begin(const Context& e, NormDetail norm_detail, const Interval& every_n_steps) {
   timer.begin(e, every_n_steps, "every_n_steps");
   const std::string prefix = what_ == What::parameters ? "l2_norm/param/" : "l2_norm/grad/";
   const auto named = e.model.named_parameters();
@@ -50,6 +49,11 @@ void NormLogger::log(const Context& e) const {
     const bool is_global = indices.size() == now.size();
     if (!present.empty() || is_global) e.log(title, l2_norm(present));
   }
+}
+
+void NormLogger::end() {
+  parameters_.clear();
+  groups_.clear();
 }
 
 }  // namespace etude::inline v0::detail

@@ -22,12 +22,12 @@ void print_line(const Context& e, std::string_view text) {
 }  // namespace detail
 
 void PrintProgressCallback::on(const TrainBegin& e) {
-  epochs.begin(e);
+  state.epochs.begin(e);
   detail::print_line(e, "\nStarting training run");
 }
 
 void PrintProgressCallback::on(const EpochBegin& e) {
-  detail::print_line(e, fmt::format("\nStarting epoch {}", epochs.ended + 1));
+  detail::print_line(e, fmt::format("\nStarting epoch {}", state.epochs.ended + 1));
 }
 
 void PrintProgressCallback::on(const EvaluateBegin& e) { detail::print_line(e, "\nStarting eval epoch"); }

@@ -143,17 +143,14 @@ void ReportCallback::begin_page(const TrainBegin& e) {
   auto& run = recorder.run;
   const auto now = detail::seconds_since_1970();
   run.began = now;
-  const bool continues = e.is_resumed && !run_id.empty();
-  if (!continues) {
-    run_id = detail::random_name();
-    elapsed = 0;
-  }
+  const bool continues = e.is_resumed && !state.run_id.empty();
+  if (!continues) state = {.run_id = detail::random_name()};
   if (e.is_resumed) resumed.emplace();
   std::error_code ignored;
   if (const auto file = detail::log_path(e.args, path); continues && std::filesystem::exists(file, ignored)) {
     try {
       const auto earlier = read_report(file);
-      if (earlier.size() == 1 && earlier.front().id == run_id) {
+      if (earlier.size() == 1 && earlier.front().id == state.run_id) {
         const auto& page = earlier.front();
         recorder.take(page, e.state.global_step);
         resumed = {.ranks = page.ranks, .summary = page.summary, .afterwards = page.afterwards};
@@ -173,7 +170,7 @@ void ReportCallback::begin_page(const TrainBegin& e) {
         logs.emplace_back(name, value.get<double>());
     recorder.log(step, logs);
   }
-  run.id = run_id;
+  run.id = state.run_id;
   run.name = detail::name_of_run(e.args, title);
   run.interval = seconds;
   run.summary.clear();
@@ -185,7 +182,7 @@ void ReportCallback::begin_page(const TrainBegin& e) {
   recorder.mark(e.is_resumed ? ReportMarkKind::resumed : ReportMarkKind::began, e.state.global_step, now, "");
   const auto times = e.trainer.time_by_phase();
   watch.began = times.total();
-  watch.before = std::max(elapsed, recorder.last("report/elapsed"));
+  watch.before = std::max(state.elapsed, recorder.last("report/elapsed"));
   watch.busy = detail::busy_seconds(times);
   watch.first_step = watch.last_step = e.state.global_step;
   is_begun = true;
@@ -205,8 +202,8 @@ void ReportCallback::measure(const Context& e) {
   const auto times = e.trainer.time_by_phase();
   const double busy = detail::busy_seconds(times), spent = busy - watch.busy;
   const auto steps = static_cast<double>(e.state.global_step - watch.last_step);
-  elapsed = watch.before + times.total() - watch.began;
-  std::vector<std::pair<std::string, double>> values{{"report/elapsed", elapsed}};
+  state.elapsed = watch.before + times.total() - watch.began;
+  std::vector<std::pair<std::string, double>> values{{"report/elapsed", state.elapsed}};
   if (spent > 0) {
     values.emplace_back("report/steps_per_second", steps / spent);
     if (const auto examples = e.trainer.run_config().train_total_batch_size; examples > 0)

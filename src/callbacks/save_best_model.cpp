@@ -24,26 +24,27 @@ void SaveBestModelCallback::on(const TrainBegin& e) {
   const BestModelFolder best(folder);
   best.check("save_path");
   const bool is_new = e.state.log_history.empty() && e.state.global_step == 0;
-  watched.begin(e, is_new, "SaveBestModelCallback");
+  state.watched.begin(e, is_new, "SaveBestModelCallback");
   if (is_new) {
     if (!reset_on_train) return;
-  } else if (best_metric) {
+  } else if (state.best_metric) {
     const auto info = best.info();
-    has_saved = info && info->metric == watch_metric && info->value == best_metric &&
-                info->global_step == best_global_step;
+    has_saved = info && info->metric == watch_metric && info->value == state.best_metric &&
+                info->global_step == state.best_global_step;
     if (has_saved) return;
     message(e.args, LogLevel::warning,
             "{} doesn't contain the best model that this run saved at step {}: starting over",
-            best.path().string(), best_global_step);
+            best.path().string(), state.best_global_step);
   }
   has_saved = false;
-  best_metric.reset();
+  state.best_metric.reset();
 }
 
 void SaveBestModelCallback::on(const EvaluateAll& e) {
-  if (!watched.counts(e, count_intermediate)) return;
-  const auto value = watched.look(watch_metric, e.metrics);
-  if (!value || !is_better(*value, best_metric, is_greater_better(e.args, watch_metric, greater_is_better)))
+  if (!state.watched.counts(e, count_intermediate)) return;
+  const auto value = state.watched.look(watch_metric, e.metrics);
+  if (!value ||
+      !is_better(*value, state.best_metric, is_greater_better(e.args, watch_metric, greater_is_better)))
     return;
   if (e.state.is_world_process_zero)
     BestModelFolder(folder).write(e, e.model.state_dict(),
@@ -52,24 +53,24 @@ void SaveBestModelCallback::on(const EvaluateAll& e) {
                                    .global_step = e.state.global_step,
                                    .epoch = e.state.epoch});
   has_saved = true;
-  best_metric = value;
-  best_global_step = e.state.global_step;
-  best_metric_epoch = e.state.epoch;
+  state.best_metric = value;
+  state.best_global_step = e.state.global_step;
+  state.best_metric_epoch = e.state.epoch;
 }
 
 void SaveBestModelCallback::on(const TrainEnd& e) {
-  if (!watched.end()) return;
-  watched.throw_if_missing(watch_metric);
+  if (!state.watched.end()) return;
+  state.watched.throw_if_missing(watch_metric);
   if (!load_saved_checkpoint) return;
   if (!has_saved) {
-    message(
-        e.args, LogLevel::warning, "no best model to load: {}",
-        watched.found ? fmt::format("{} was never a finite number", watch_metric) : "no evaluation counts");
+    message(e.args, LogLevel::warning, "no best model to load: {}",
+            state.watched.found ? fmt::format("{} was never a finite number", watch_metric)
+                                : "no evaluation counts");
     return;
   }
   e.model.load_state_dict(BestModelFolder(folder).weights());
-  message(e.args, LogLevel::info, "loaded the model with {} {} of epoch {:.2f}", watch_metric, *best_metric,
-          best_metric_epoch);
+  message(e.args, LogLevel::info, "loaded the model with {} {} of epoch {:.2f}", watch_metric,
+          *state.best_metric, state.best_metric_epoch);
 }
 
 }  // namespace etude::inline v0

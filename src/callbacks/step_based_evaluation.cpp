@@ -3,7 +3,7 @@
 namespace etude::inline v0 {
 
 void StepBasedEvaluationCallback::on(const TrainBegin& e) {
-  timer.begin(e, eval_every_n_steps, "eval_every_n_steps");
+  state.timer.begin(e, eval_every_n_steps, "eval_every_n_steps");
   if (e.trainer.options().eval_dataset.empty())
     throw ArgumentError("eval_dataset is not set: StepBasedEvaluationCallback needs it");
 }

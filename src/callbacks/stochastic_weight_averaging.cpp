@@ -73,7 +73,7 @@ class CumulativeStatistics {
 }  // namespace detail
 
 void StochasticWeightAveragingCallback::on(const CheckpointLoaded& e) {
-  if (is_running || n_averaged == 0 || !e.args.restore_callback_states_from_checkpoint) return;
+  if (is_running || state.n_averaged == 0 || !e.args.restore_callback_states_from_checkpoint) return;
   FolderReader reader(e.checkpoint, /*need_manifest=*/false);
   if (reader.has(file)) loaded = load_safetensors(reader.map(file)).tensors;
 }
@@ -84,16 +84,14 @@ void StochasticWeightAveragingCallback::on(const TrainBegin& e) {
   has_failed = false;
   lrs.clear();
   weights.reset();
-  epochs.begin(e);
-  if (e.state.global_step == 0) {
-    n_averaged = 0;
-    begin_lrs.clear();
-  } else if (n_averaged > 0 && !loaded.empty()) {
+  if (e.state.global_step == 0) state = {};
+  state.epochs.begin(e);
+  if (state.n_averaged > 0 && !loaded.empty()) {
     weights.emplace(e.model, /*use_buffers=*/false);
     weights->load(std::exchange(loaded, {}));
-  } else if (n_averaged > 0) {
+  } else if (state.n_averaged > 0) {
     message(e.args, LogLevel::warning, "the checkpoint has no {}: the average starts from scratch", file);
-    n_averaged = 0;
+    state.n_averaged = 0;
   }
 }
 
@@ -123,12 +121,12 @@ void StochasticWeightAveragingCallback::check(const Context& e) {
 }
 
 void StochasticWeightAveragingCallback::on(const EpochBegin& e) {
-  const auto since = epochs.ended - first_epoch;
+  const auto since = state.epochs.ended - first_epoch;
   if (!swa_lr || since < 0) return;
   const auto& groups = e.optimizer->param_groups();
-  if (begin_lrs.size() != groups.size()) {
-    begin_lrs.clear();
-    for (const auto& group : groups) begin_lrs.push_back(group.lr);
+  if (state.begin_lrs.size() != groups.size()) {
+    state.begin_lrs.clear();
+    for (const auto& group : groups) state.begin_lrs.push_back(group.lr);
   }
   // As in torch.optim.swa_utils.SWALR: moves from the rates at the beginning of annealing to swa_lr.
   const double way = annealing_epochs == 0
@@ -137,7 +135,7 @@ void StochasticWeightAveragingCallback::on(const EpochBegin& e) {
   const double share =
       annealing_strategy == AnnealingStrategy::cos ? (1 - std::cos(std::numbers::pi * way)) / 2 : way;
   lrs.clear();
-  for (const double lr : begin_lrs) lrs.push_back(*swa_lr * share + lr * (1 - share));
+  for (const double lr : state.begin_lrs) lrs.push_back(*swa_lr * share + lr * (1 - share));
 }
 
 void StochasticWeightAveragingCallback::on(const StepBegin& e) {
@@ -146,21 +144,21 @@ void StochasticWeightAveragingCallback::on(const StepBegin& e) {
 }
 
 void StochasticWeightAveragingCallback::on(const EpochEnd& e) {
-  if (!is_running || has_failed || !epochs.end(e) || epochs.ended <= first_epoch) return;
+  if (!is_running || has_failed || !state.epochs.end(e) || state.epochs.ended <= first_epoch) return;
   if (!weights) weights.emplace(e.model, /*use_buffers=*/false);
-  detail::count_up(n_averaged);
+  detail::count_up(state.n_averaged);
   // With a weight of 1 / n, the n-th update keeps the plain mean of the epochs.
-  weights->update(*e.optimizer, 1 / static_cast<double>(n_averaged));
+  weights->update(*e.optimizer, 1 / static_cast<double>(state.n_averaged));
 }
 
 void StochasticWeightAveragingCallback::on(SaveBegin& e) {
-  if (is_running && n_averaged > 0) e.tensors.emplace(file, weights->state());
+  if (is_running && state.n_averaged > 0) e.tensors.emplace(file, weights->state());
 }
 
 void StochasticWeightAveragingCallback::on(const TrainEnd& e) {
   loaded.clear();
   if (!std::exchange(is_running, false) || has_failed) return;
-  if (n_averaged == 0) {
+  if (state.n_averaged == 0) {
     message(
         e.args, LogLevel::warning,
         "training has ended before epoch {} was over, the first to be averaged: the last weights are kept",

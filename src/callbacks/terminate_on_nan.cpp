@@ -26,14 +26,14 @@ void TerminateOnNaNCallback::on(const Evaluate& e) {
 
 void TerminateOnNaNCallback::check(const Context& e, double value) {
   if (std::isfinite(value)) return;
-  triggered = true;
+  state.triggered = true;
   throw StopTraining(fmt::format("the loss of a batch of step {} is {}", e.state.global_step + 1,
                                  detail::without_sign_of_nan(value)));
 }
 
 void TerminateOnNaNCallback::check_evaluation(double value) {
   if (std::isfinite(value)) return;
-  triggered = true;
+  state.triggered = true;
   throw StopTraining(fmt::format("{}_loss is {}", evaluations.back(), detail::without_sign_of_nan(value)));
 }
 

@@ -24,7 +24,7 @@ void ThroughputMonitor::on(const TrainBegin& e) {
   detail::check_fields(*this);
   if (peak_flops > 0 && flops_per_sample == 0)
     throw ArgumentError(fmt::format("peak_flops is {}: needs flops_per_sample", peak_flops));
-  if (e.state.global_step == 0) last_logged_step = -1;
+  if (e.state.global_step == 0) state = {};
   window.assign(static_cast<std::size_t>(window_size) + 1, Count());
   now = {};
   watch = {};
@@ -57,11 +57,11 @@ void ThroughputMonitor::on(const StepEnd& e) {
   if (watch.runs) advance();
   ++watch.steps;
   window[static_cast<std::size_t>(watch.steps) % window.size()] = now;
-  if (detail::log_goes_out(e, last_logged_step)) log(e);
+  if (detail::log_goes_out(e, state.last_logged_step)) log(e);
 }
 
 void ThroughputMonitor::on(const EpochEnd& e) {
-  if (detail::log_goes_out(e, last_logged_step)) log(e);
+  if (detail::log_goes_out(e, state.last_logged_step)) log(e);
 }
 
 // Writing a log waits for the steps whose loss is in it.

@@ -67,7 +67,7 @@ std::chrono::system_clock::time_point parse_deadline(std::string_view text) {
 void TimerCallback::on(const TrainBegin& e) {
   limit = duration.empty() ? std::nullopt : std::optional(parse_duration(duration));
   until = deadline.empty() ? std::nullopt : std::optional(parse_deadline(deadline));
-  if (e.state.global_step == 0) time_elapsed = 0;
+  if (e.state.global_step == 0) state = {};
   mark = std::chrono::steady_clock::now();
   stop_when_time_is_up(e);
 }
@@ -89,7 +89,7 @@ void TimerCallback::on(const TrainEnd&) {
 
 std::optional<double> TimerCallback::time_remaining() const {
   std::optional<double> left;
-  if (limit) left = *limit - time_elapsed;
+  if (limit) left = *limit - state.time_elapsed;
   if (until) {
     const double seconds = std::chrono::duration<double>(*until - std::chrono::system_clock::now()).count();
     left = std::min(left.value_or(seconds), seconds);
@@ -100,12 +100,12 @@ std::optional<double> TimerCallback::time_remaining() const {
 void TimerCallback::measure() {
   if (!mark) return;
   const auto now = std::chrono::steady_clock::now();
-  time_elapsed += std::chrono::duration<double>(now - *mark).count();
+  state.time_elapsed += std::chrono::duration<double>(now - *mark).count();
   mark = now;
 }
 
 void TimerCallback::stop_when_time_is_up(const Context& e) {
-  if (limit && time_elapsed >= *limit)
+  if (limit && state.time_elapsed >= *limit)
     e.control.request_stop(fmt::format("the training has reached its duration of {}", duration));
   else if (until && std::chrono::system_clock::now() >= *until)
     e.control.request_stop(fmt::format("the deadline of {} has passed", deadline));

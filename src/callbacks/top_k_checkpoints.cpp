@@ -18,49 +18,48 @@ namespace etude::inline v0 {
 void TopKCheckpointsCallback::on(const TrainBegin& e) {
   detail::check_fields(*this);
   is_greatest_best = is_greater_better(e.args, watch_metric, greater_is_better);
-  const bool is_new = copies.begin(e, save_dir, "top_checkpoints");
-  watched.begin(e, is_new, "TopKCheckpointsCallback");
-  if (is_new) {
-    candidates.clear();
-    ranked.clear();
-  }
+  const bool is_new = e.state.global_step == 0;
+  if (is_new) state = {};
+  state.copies.begin(e, save_dir, "top_checkpoints");
+  state.watched.begin(e, is_new, "TopKCheckpointsCallback");
   // The run may have continued past this checkpoint, and may have replaced some copies since.
-  std::erase_if(ranked, [&](const auto& entry) {
+  std::erase_if(state.ranked, [&](const auto& entry) {
     std::error_code error;
-    return !std::filesystem::exists(copies.folder / entry.first, error);
+    return !std::filesystem::exists(state.copies.folder / entry.first, error);
   });
 }
 
 void TopKCheckpointsCallback::on(const EvaluateAll& e) {
-  if (!watched.counts(e, count_intermediate)) return;
-  const auto value = watched.look(watch_metric, e.metrics);
+  if (!state.watched.counts(e, count_intermediate)) return;
+  const auto value = state.watched.look(watch_metric, e.metrics);
   if (!value || !std::isfinite(*value) || e.state.global_step == 0) return;
   const RankedCheckpoint now{*value, e.state.global_step};
-  if (std::ssize(ranked) >= k && !is_before(now, worst()->second)) return;
+  if (std::ssize(state.ranked) >= k && !is_before(now, worst()->second)) return;
   auto name = fmt::format("checkpoint-{}-{}={:.4f}", now.global_step, watch_metric, now.value);
   std::ranges::replace(name, '/', '_');
-  candidates[name] = now;
-  copies.want(e, name);
+  state.candidates[name] = now;
+  state.copies.want(e, name);
 }
 
 void TopKCheckpointsCallback::on(const Save& e) {
-  for (const auto& name : copies.make(e))
-    if (const auto found = candidates.extract(name)) ranked.insert_or_assign(name, found.mapped());
-  std::erase_if(candidates, [&](const auto& entry) { return !copies.expects(entry.first); });
-  while (std::ssize(ranked) > k) {
+  for (const auto& name : state.copies.make(e))
+    if (const auto found = state.candidates.extract(name))
+      state.ranked.insert_or_assign(name, found.mapped());
+  std::erase_if(state.candidates, [&](const auto& entry) { return !state.copies.expects(entry.first); });
+  while (std::ssize(state.ranked) > k) {
     const auto last = worst();
-    copies.remove(e, last->first);
-    ranked.erase(last);
+    state.copies.remove(e, last->first);
+    state.ranked.erase(last);
   }
 }
 
 void TopKCheckpointsCallback::on(const TrainEnd& e) {
-  if (!watched.end()) return;
-  watched.throw_if_missing(watch_metric);
-  if (ranked.empty())
+  if (!state.watched.end()) return;
+  state.watched.throw_if_missing(watch_metric);
+  if (state.ranked.empty())
     message(e.args, LogLevel::warning, "TopKCheckpointsCallback has kept nothing: {}",
-            watched.found ? fmt::format("{} was never a finite number after a step", watch_metric)
-                          : "no evaluation counts");
+            state.watched.found ? fmt::format("{} was never a finite number after a step", watch_metric)
+                                : "no evaluation counts");
 }
 
 bool TopKCheckpointsCallback::is_before(const RankedCheckpoint& a, const RankedCheckpoint& b) const {
@@ -70,7 +69,7 @@ bool TopKCheckpointsCallback::is_before(const RankedCheckpoint& a, const RankedC
 
 RankedCheckpoints::iterator TopKCheckpointsCallback::worst() {
   return std::ranges::max_element(
-      ranked, [&](const auto& a, const auto& b) { return is_before(a.second, b.second); });
+      state.ranked, [&](const auto& a, const auto& b) { return is_before(a.second, b.second); });
 }
 
 }  // namespace etude::inline v0

@@ -188,7 +188,7 @@ void check_is_finite(const Tensors& tensors, std::string_view what) {
 
 void DebugUnderflowOverflowCallback::on(const TrainBegin& e) {
   detail::check_fields(*this);
-  if (e.state.global_step == 0) batch_number = 0;
+  if (e.state.global_step == 0) state = {};
   message(
       e.args, LogLevel::warning,
       "DebugUnderflowOverflowCallback checks every value of every operator: training is many times slower");
@@ -208,8 +208,8 @@ void DebugUnderflowOverflowCallback::on(const ForwardBegin& e) {
         "the program has made already");
   detail::check_is_finite(e.batch.inputs, "of the batch, input");
   detail::check_is_finite(e.batch.labels, "of the batch, label");
-  const bool traces =
-      std::find(trace_batch_nums.begin(), trace_batch_nums.end(), batch_number) != trace_batch_nums.end();
+  const bool traces = std::find(trace_batch_nums.begin(), trace_batch_nums.end(), state.batch_number) !=
+                      trace_batch_nums.end();
   watch = std::make_shared<detail::OperatorWatch>(static_cast<std::size_t>(max_frames_to_save), traces);
 }
 
@@ -217,7 +217,7 @@ void DebugUnderflowOverflowCallback::on(const BackwardBegin&) { check(); }
 
 void DebugUnderflowOverflowCallback::on(const BackwardEnd& e) {
   leave();
-  if (abort_after_batch_num && batch_number > *abort_after_batch_num)
+  if (abort_after_batch_num && state.batch_number > *abort_after_batch_num)
     e.control.request_stop(fmt::format("abort_after_batch_num is {}", *abort_after_batch_num));
 }
 
@@ -228,18 +228,18 @@ void DebugUnderflowOverflowCallback::on(const TrainEnd&) { watch.reset(); }
 void DebugUnderflowOverflowCallback::check() const {
   if (!watch) return;
   if (const auto fault = watch->fault(); !fault.empty())
-    throw Error(fmt::format("in batch {}, {}", batch_number, fault));
+    throw Error(fmt::format("in batch {}, {}", state.batch_number, fault));
 }
 
 void DebugUnderflowOverflowCallback::leave() {
   if (!watch) return;
   check();
   if (const auto trace = watch->take_trace(); !trace.empty()) {
-    const auto text = fmt::format("batch {}:\n{}", batch_number, trace);
+    const auto text = fmt::format("batch {}:\n{}", state.batch_number, trace);
     print ? print(text) : write_text(stdout, text);
   }
   watch.reset();
-  detail::count_up(batch_number);
+  detail::count_up(state.batch_number);
 }
 
 }  // namespace etude::inline v0

@@ -29,14 +29,14 @@ void WSDCheckpointCallback::on(const TrainBegin& e) {
   // The update after this many steps is the first one below the peak, or the last one at the peak.
   pre_decay_step = warmup + options.num_stable_steps.value_or(max_steps - warmup - decay);
   post_decay_step = std::min(pre_decay_step + decay, max_steps);
-  copies.begin(e, save_dir, "wsd_checkpoints");
+  state.copies.begin(e, save_dir, "wsd_checkpoints");
 }
 
 void WSDCheckpointCallback::on(const StepEnd& e) {
   const auto step = e.state.global_step;
-  if (step == pre_decay_step) copies.want(e, fmt::format("checkpoint_{}_wsd_pre_decay", step));
+  if (step == pre_decay_step) state.copies.want(e, fmt::format("checkpoint_{}_wsd_pre_decay", step));
   if (step == post_decay_step && step > pre_decay_step)
-    copies.want(e, fmt::format("checkpoint_{}_wsd_post_decay", step));
+    state.copies.want(e, fmt::format("checkpoint_{}_wsd_post_decay", step));
 }
 
 }  // namespace etude::inline v0

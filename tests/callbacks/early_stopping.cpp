@@ -40,8 +40,8 @@ Run run(const std::vector<double>& values, bool greater_is_better, etude::EarlyS
   const auto output = trainer.train();
   const auto& after = trainer.callback<etude::EarlyStoppingCallback>();
   const auto evaluations = toy::logged(trainer.state(), "eval_score").size();
-  return {evaluations, after.early_stopping_patience_counter, trainer.state().best_metric,
-          after.last_improvement, output.stop_reason};
+  return {evaluations, after.state.early_stopping_patience_counter, trainer.state().best_metric,
+          after.state.last_improvement, output.stop_reason};
 }
 
 // The expected numbers are those of Hugging Face's callback, worked out from its rule.
@@ -149,7 +149,7 @@ TEST_CASE("a second training restarts the count") {
       options, etude::EarlyStoppingCallback{.early_stopping_patience = 3});
   CHECK(trainer.train().global_step == 2);
   CHECK(trainer.train().global_step == 2);  // it would be 1 if the first training's two counted
-  CHECK(trainer.callback<etude::EarlyStoppingCallback>().early_stopping_patience_counter == 2);
+  CHECK(trainer.callback<etude::EarlyStoppingCallback>().state.early_stopping_patience_counter == 2);
 }
 
 TEST_CASE("a run that is resumed after its stop stops again before its first step") {
@@ -225,23 +225,23 @@ TEST_CASE("a run that stopped within an epoch and is started again raises and wr
   CHECK(patient.steps == 3);
 }
 
-TEST_CASE("its whole state is in its fields, and round-trips through JSON") {
-  const etude::EarlyStoppingCallback callback{
+TEST_CASE("its whole state is in its members, and round-trips through JSON") {
+  etude::EarlyStoppingCallback callback{
       .early_stopping_patience = 4,
       .early_stopping_threshold = .5,
-      .early_stopping_threshold_kind = etude::EarlyStoppingThreshold::cumulative,
-      .early_stopping_patience_counter = 3,
-      .last_improvement = .1,
-      .best = .1,
-      .watched = {.found = true, .others = "eval_loss"}};
-  const auto json = etude::to_json_value(callback);
+      .early_stopping_threshold_kind = etude::EarlyStoppingThreshold::cumulative};
   CHECK(
-      json.dump() ==
+      etude::to_json_value(callback).dump() ==
       R"({"early_stopping_patience":4,"early_stopping_threshold":0.5,)"
-      R"("early_stopping_threshold_kind":"cumulative","watch_metric":"","greater_is_better":null,"count_intermediate":true,)"
-      R"("early_stopping_patience_counter":3,"last_improvement":0.1,"best":0.1,)"
-      R"("watched":{"found":true,"others":"eval_loss"}})");
-  CHECK(etude::to_json_value(etude::from_json_value<etude::EarlyStoppingCallback>(json)) == json);
+      R"("early_stopping_threshold_kind":"cumulative","watch_metric":"","greater_is_better":null,"count_intermediate":true})");
+  callback.state = {.early_stopping_patience_counter = 3,
+                    .last_improvement = .1,
+                    .best = .1,
+                    .watched = {.found = true, .others = "eval_loss"}};
+  const auto json = etude::to_json_value(callback.state);
+  CHECK(json.dump() == R"({"early_stopping_patience_counter":3,"last_improvement":0.1,"best":0.1,)"
+                       R"("watched":{"found":true,"others":"eval_loss"}})");
+  CHECK(etude::to_json_value(etude::from_json_value<etude::EarlyStoppingCallback::State>(json)) == json);
 }
 
 TEST_CASE("a metric that no evaluation has is an error, not a stop that never happens") {
@@ -402,7 +402,7 @@ TEST_CASE("short evaluations within an epoch count or don't, and then don't move
                 etude::EarlyStoppingCallback{.count_intermediate = row.count_intermediate});
     CHECK(trainer.train().global_step == row.steps);
     if (row.steps < 6) continue;
-    CHECK(trainer.callback<etude::EarlyStoppingCallback>().early_stopping_patience_counter == 0);
+    CHECK(trainer.callback<etude::EarlyStoppingCallback>().state.early_stopping_patience_counter == 0);
     CHECK((toy::logged(trainer.state(), "eval_size") == std::vector<double>{2, 5, 2, 2, 5}));
   }
 }
@@ -415,7 +415,7 @@ TEST_CASE("evaluations outside of a training don't count") {
       toy::options(args, 1), etude::EarlyStoppingCallback{.early_stopping_patience = 3});
   trainer.train();
   for (int i = 0; i < 4; ++i) trainer.evaluate();
-  CHECK(trainer.callback<etude::EarlyStoppingCallback>().early_stopping_patience_counter == 0);
+  CHECK(trainer.callback<etude::EarlyStoppingCallback>().state.early_stopping_patience_counter == 0);
   CHECK_FALSE(trainer.context().control.should_training_stop);
 }
 

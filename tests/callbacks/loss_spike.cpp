@@ -56,8 +56,8 @@ TEST_CASE("a training continues from the last good weights as if the data in bet
   Trainer trainer(options_of(targets({{40, 1e4F}})), LossSpikeCallback{.check_every_n_steps = 8});
   CHECK(trainer.train().global_step == 64);
   const auto& callback = trainer.callback<LossSpikeCallback>();
-  CHECK((callback.spikes == Steps{41}));
-  CHECK((callback.undone == std::vector<etude::UndoneSteps>{{41, 48}}));
+  CHECK((callback.state.spikes == Steps{41}));
+  CHECK((callback.state.undone == std::vector<etude::UndoneSteps>{{41, 48}}));
   Trainer without(options_of(targets({}), range(40, 47)), LossSpikeCallback{.action = LossSpikeAction::warn});
   CHECK(without.train().global_step == 56);
   CHECK(weights_of(trainer) == weights_of(without));
@@ -68,8 +68,8 @@ TEST_CASE("a non-finite loss is a spike from the first step on, and only consecu
                   LossSpikeCallback{.check_every_n_steps = 4, .max_rollbacks = 1});
   trainer.train();
   const auto& callback = trainer.callback<LossSpikeCallback>();
-  CHECK((callback.spikes == Steps{3, 21}));
-  CHECK((callback.undone == std::vector<etude::UndoneSteps>{{1, 4}, {21, 24}}));
+  CHECK((callback.state.spikes == Steps{3, 21}));
+  CHECK((callback.state.undone == std::vector<etude::UndoneSteps>{{1, 4}, {21, 24}}));
   auto skipped = range(0, 3);
   for (const auto i : range(20, 23)) skipped.push_back(i);
   Trainer without(options_of(targets({}), skipped), LossSpikeCallback{.action = LossSpikeAction::warn});
@@ -80,7 +80,7 @@ TEST_CASE("a non-finite loss is a spike from the first step on, and only consecu
 TEST_CASE("a spike in the last steps is found at the end of training") {
   Trainer trainer(options_of(targets({{62, NAN}})), LossSpikeCallback{.check_every_n_steps = 60});
   trainer.train();
-  CHECK((trainer.callback<LossSpikeCallback>().undone == std::vector<etude::UndoneSteps>{{61, 64}}));
+  CHECK((trainer.callback<LossSpikeCallback>().state.undone == std::vector<etude::UndoneSteps>{{61, 64}}));
   for (const double value : weights_of(trainer)) CHECK(std::isfinite(value));
 }
 
@@ -89,8 +89,8 @@ TEST_CASE("a spike may also only warn, or stop the training") {
   Trainer trainer(options_of(y),
                   LossSpikeCallback{.action = LossSpikeAction::warn, .check_every_n_steps = 8});
   trainer.train();
-  CHECK((trainer.callback<LossSpikeCallback>().spikes == Steps{41, 51}));
-  CHECK(trainer.callback<LossSpikeCallback>().undone.empty());
+  CHECK((trainer.callback<LossSpikeCallback>().state.spikes == Steps{41, 51}));
+  CHECK(trainer.callback<LossSpikeCallback>().state.undone.empty());
   etude::Trainer<> plain(options_of(y));
   plain.train();
   CHECK(torch::equal(trainer.model().parameters()[0], plain.model().parameters()[0]));
@@ -107,8 +107,8 @@ TEST_CASE("normal noise isn't a spike") {
   const auto y = targets({}) + torch::randn({64, 1});
   Trainer trainer(options_of(y), LossSpikeCallback{.threshold = 20, .check_every_n_steps = 8});
   trainer.train();
-  CHECK(trainer.callback<LossSpikeCallback>().spikes.empty());
-  CHECK(trainer.callback<LossSpikeCallback>().losses.size() == 64);
+  CHECK(trainer.callback<LossSpikeCallback>().state.spikes.empty());
+  CHECK(trainer.callback<LossSpikeCallback>().state.losses.size() == 64);
 }
 
 TEST_CASE("a training that doesn't recover after roll-backs is stopped") {
@@ -128,7 +128,7 @@ TEST_CASE("the loss of a step is that of all its micro-batches, as in logs") {
   options.args.logging_steps = 1;
   Trainer trainer(options, LossSpikeCallback{.check_every_n_steps = 3});
   trainer.train();
-  const auto& losses = trainer.callback<LossSpikeCallback>().losses;
+  const auto& losses = trainer.callback<LossSpikeCallback>().state.losses;
   REQUIRE(losses.size() == 16);
   for (std::size_t i = 0; i < 16; ++i)
     CHECK(losses[i] == doctest::Approx(trainer.state().log_history[i].at("loss").get<double>()));
@@ -138,7 +138,7 @@ TEST_CASE("only the losses of the window are kept") {
   Trainer trainer(options_of(targets({})),
                   LossSpikeCallback{.window = 10, .min_losses = 5, .check_every_n_steps = 8});
   trainer.train();
-  CHECK(trainer.callback<LossSpikeCallback>().losses.size() == 10);
+  CHECK(trainer.callback<LossSpikeCallback>().state.losses.size() == 10);
 }
 
 TEST_CASE("a resumed run compares with the earlier losses") {
@@ -151,8 +151,9 @@ TEST_CASE("a resumed run compares with the earlier losses") {
   options.model = toy::Line();
   Trainer resumed(options, callback);
   resumed.train({.resume_from_checkpoint = folder / "checkpoint-40"});
-  CHECK((resumed.callback<LossSpikeCallback>().spikes == Steps{41}));
-  CHECK(resumed.callback<LossSpikeCallback>().losses == whole.callback<LossSpikeCallback>().losses);
+  CHECK((resumed.callback<LossSpikeCallback>().state.spikes == Steps{41}));
+  CHECK(resumed.callback<LossSpikeCallback>().state.losses ==
+        whole.callback<LossSpikeCallback>().state.losses);
   CHECK(weights_of(resumed) == weights_of(whole));
 }
 
@@ -166,8 +167,8 @@ TEST_CASE("a callback that adds tensors to a checkpoint may be before or after i
     options.model = toy::Line();
     const auto resumed = make(options);
     resumed->train({.resume_from_checkpoint = folder / "checkpoint-44"});
-    CHECK((resumed->template callback<LossSpikeCallback>().spikes == Steps{41}));
-    CHECK(resumed->template callback<etude::ModelEmaCallback>().num_updates == 64);
+    CHECK((resumed->template callback<LossSpikeCallback>().state.spikes == Steps{41}));
+    CHECK(resumed->template callback<etude::ModelEmaCallback>().state.num_updates == 64);
   };
   const LossSpikeCallback spikes{.check_every_n_steps = 8};
   check([&](const auto& options) {
@@ -191,7 +192,7 @@ TEST_CASE("buffers are rolled back too") {
   options.train_dataset = {x, y};
   etude::Trainer<toy::Quiet, LossSpikeCallback> trainer(options, LossSpikeCallback{.check_every_n_steps = 4});
   trainer.train();
-  CHECK((trainer.callback<LossSpikeCallback>().undone == std::vector<etude::UndoneSteps>{{5, 8}}));
+  CHECK((trainer.callback<LossSpikeCallback>().state.undone == std::vector<etude::UndoneSteps>{{5, 8}}));
   CHECK(trainer.model().as<toy::DroppingNet>().norm->num_batches_tracked.item<std::int64_t>() == 4);
 }
 

@@ -53,7 +53,7 @@ TEST_CASE("the average moves after each step, by less than its decay at first") 
     }
     CAPTURE(warm_up);
     CHECK(averaged(trainer.callback<ModelEmaCallback>()) == doctest::Approx(expected).epsilon(1e-6));
-    CHECK(trainer.callback<ModelEmaCallback>().num_updates == 15);
+    CHECK(trainer.callback<ModelEmaCallback>().state.num_updates == 15);
     CHECK(trainer.model().as<toy::LineImpl>().weight.item<double>() == weights.back());
   }
 }
@@ -77,12 +77,12 @@ TEST_CASE("an interval may count epochs, and continues when a run is resumed") {
   trainer.train();
   const auto& w = trainer.callback<Witness>().weights;
   const auto& whole = trainer.callback<ModelEmaCallback>();
-  CHECK(whole.num_updates == 2);
+  CHECK(whole.state.num_updates == 2);
   CHECK(averaged(whole) == doctest::Approx(.25 * 0 + .25 * w[5] + .5 * w[11]));
   Trainer resumed(toy::options(args, 4), callback);
   resumed.train({.resume_from_checkpoint = folder / "checkpoint-7"});
   CHECK(averaged(resumed.callback<ModelEmaCallback>()) == averaged(whole));
-  CHECK(resumed.callback<ModelEmaCallback>().num_updates == 2);
+  CHECK(resumed.callback<ModelEmaCallback>().state.num_updates == 2);
 }
 
 TEST_CASE("the average is evaluated after the model, under its own names, and leaves the model unchanged") {
@@ -177,7 +177,7 @@ TEST_CASE("a resumed run continues the average to the bit, whenever its checkpoi
       CAPTURE(async);
       CHECK(checksums(resumed->callback<ModelEmaCallback>()) == expected);
       CHECK(toy::weights(*resumed) == toy::weights(*whole));
-      CHECK(resumed->callback<ModelEmaCallback>().num_updates == 12);
+      CHECK(resumed->callback<ModelEmaCallback>().state.num_updates == 12);
     }
   }
 }

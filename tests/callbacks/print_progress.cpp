@@ -66,12 +66,12 @@ TEST_CASE("an epoch that a stop cuts short doesn't count as done") {
   toy::save_to(folder, args, 100);
   etude::Trainer<Callback, Stops> first(toy::options(args));
   toy::printed([&] { first.train(); });
-  CHECK(first.callback<Callback>().epochs.ended == 1);
+  CHECK(first.callback<Callback>().state.epochs.ended == 1);
   etude::Trainer<Callback> rest(toy::options(args));
   const auto text = toy::printed([&] { rest.train({.resume_from_checkpoint = true}); });
   CHECK(text.find("epoch 2") != std::string::npos);
   CHECK(text.find("epoch 3") == std::string::npos);
-  CHECK(rest.callback<Callback>().epochs.ended == 2);
+  CHECK(rest.callback<Callback>().state.epochs.ended == 2);
 }
 
 TEST_CASE("it is silent if another process of the machine prints") {

@@ -54,9 +54,9 @@ TEST_CASE("a training ends with the weights of its best evaluation") {
   const auto best = folder / "best";
   const auto [epoch, callback] = ends_with({.5, .3, .4, .3}, false, best);
   CHECK(epoch == 2);  // the last is a tie, which isn't an improvement
-  CHECK(callback.best_metric == .3);
-  CHECK(callback.best_global_step == 2);
-  CHECK(callback.best_metric_epoch == 2);
+  CHECK(callback.state.best_metric == .3);
+  CHECK(callback.state.best_global_step == 2);
+  CHECK(callback.state.best_metric_epoch == 2);
   CHECK(*etude::BestModelFolder(best).info() ==
         etude::BestModelInfo{.metric = "eval_score", .value = .3, .global_step = 2, .epoch = 2});
   CHECK(ends_with({.5, .3, .7, .6}, true, best).first == 3);
@@ -69,7 +69,7 @@ TEST_CASE("a non-finite value is never the best, even if it comes first") {
   CHECK(ends_with({INFINITY, .9, .95}, true, folder / "best").first == 3);
   const auto [epoch, callback] = ends_with({NAN, NAN}, false, folder / "nothing");
   CHECK(epoch == 2);
-  CHECK(!callback.best_metric);
+  CHECK(!callback.state.best_metric);
   CHECK(!std::filesystem::exists(folder / "nothing"));
 }
 
@@ -115,7 +115,7 @@ TEST_CASE("a resumed run finds its best model, unless the folder has another") {
     Trainer resumed(options, callback);
     resumed.train({.resume_from_checkpoint = folder / "checkpoint-2"});
     const auto& weights = resumed.callback<Witness>().weights;  // of epochs 3 and 4
-    CHECK(resumed.callback<SaveBestModelCallback>().best_metric == (overwritten ? .4 : .2));
+    CHECK(resumed.callback<SaveBestModelCallback>().state.best_metric == (overwritten ? .4 : .2));
     CHECK((weight(resumed) == weights[1]) == overwritten);
   }
 }
@@ -167,7 +167,7 @@ TEST_CASE("an old checkpoint with a position in the epoch is still read") {
   etude::load_states(etude::parse_json(R"({"SaveBestModelCallback": {"args": {}, "attributes": {
     "best_global_step": 2, "place": {"epochs_done": 1, "phase": "steps"}}}})"),
                      {etude::CallbackState(callback)}, report);
-  CHECK(callback.best_global_step == 2);
+  CHECK(callback.state.best_global_step == 2);
   CHECK(report.problems == std::vector<std::string>{"SaveBestModelCallback no longer has a member place"});
 }
 

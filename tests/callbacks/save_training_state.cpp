@@ -177,13 +177,13 @@ TEST_CASE("a training resumes from each of them to the bit, also if it was writt
     whole->train();
     const Names all{"step_3", "step_6", "step_9", "step_12", "epoch_1", "epoch_2", "final"};
     CHECK(names_in(folder / "kept") == all);
-    const auto kept = whole->callback<SaveTrainingStateCallback>().kept;
+    const auto kept = whole->callback<SaveTrainingStateCallback>().state.kept;
     for (const std::string name : {"step_3", "step_6", "epoch_1", "step_9"}) {
       CAPTURE(name);
       const auto resumed = make();
       resumed->train({.resume_from_checkpoint = folder / "kept" / name});
       CHECK(toy::weights(*resumed) == toy::weights(*whole));
-      CHECK(resumed->callback<SaveTrainingStateCallback>().kept == kept);
+      CHECK(resumed->callback<SaveTrainingStateCallback>().state.kept == kept);
       CHECK(names_in(folder / "kept") == all);
     }
     // A finished one has nothing left to do.

@@ -45,7 +45,7 @@ TEST_CASE("a training ends with the mean of the weights at the ends of its last 
       const double mean =
           std::accumulate(biases.begin() + std::ptrdiff_t(first), biases.end(), 0.) / double(5 - first);
       if (std::abs(mean - bias(trainer)) < 1e-6 &&
-          trainer.callback<SWA>().n_averaged == std::int64_t(5 - first))
+          trainer.callback<SWA>().state.n_averaged == std::int64_t(5 - first))
         return first + 1;
     }
     return std::size_t{0};
@@ -138,7 +138,7 @@ TEST_CASE("a resumed run ends with the same average, to the bit") {
       resumed->train({.resume_from_checkpoint = folder / fmt::format("checkpoint-{}", step)});
       CAPTURE(step);
       CHECK(toy::weights(*resumed) == toy::weights(*whole));
-      CHECK(resumed->callback<SWA>().n_averaged == 2);
+      CHECK(resumed->callback<SWA>().state.n_averaged == 2);
     }
   }
 }
@@ -156,7 +156,7 @@ TEST_CASE("an incomplete epoch doesn't count, and without any epoch the weights 
     trainer.train();
     const auto& biases = trainer.callback<Witness>().biases;
     const double now = trainer.model().as<toy::LineImpl>().bias.item<double>();
-    CHECK(trainer.callback<SWA>().n_averaged == (at == 5 ? 0 : 1));
+    CHECK(trainer.callback<SWA>().state.n_averaged == (at == 5 ? 0 : 1));
     CHECK(now == (at == 5 ? biases.back() : biases[1]));
   }
 }
@@ -171,7 +171,7 @@ TEST_CASE("an epoch that should_epoch_stop ends counts like any other") {
   trainer.train();
   const auto& biases = trainer.callback<Witness>().biases;
   REQUIRE(biases.size() == 4);
-  CHECK(trainer.callback<SWA>().n_averaged == 2);
+  CHECK(trainer.callback<SWA>().state.n_averaged == 2);
   CHECK(trainer.model().as<toy::LineImpl>().bias.item<double>() ==
         doctest::Approx((biases[2] + biases[3]) / 2));
 }

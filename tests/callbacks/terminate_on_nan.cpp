@@ -54,7 +54,7 @@ TEST_CASE("training stops at a non-finite loss, before its batch reaches weights
       const auto output = trainer.train();
       CHECK(output.global_step == 2);
       CHECK(output.stop_reason == fmt::format("the loss of a batch of step 3 is {}", bad));
-      CHECK(trainer.callback<Callback>().triggered);
+      CHECK(trainer.callback<Callback>().state.triggered);
       const auto& before = trainer.callback<Watch>().after_step;
       const auto after = Watch::copies(trainer.context());
       REQUIRE(after.size() == before.size());
@@ -68,7 +68,7 @@ TEST_CASE("training stops at a non-finite loss, before its batch reaches weights
 TEST_CASE("a finite training isn't stopped") {
   etude::Trainer<Callback> trainer(toy::options(toy::arguments(), 4));
   CHECK(trainer.train().global_step == 4);
-  CHECK_FALSE(trainer.callback<Callback>().triggered);
+  CHECK_FALSE(trainer.callback<Callback>().state.triggered);
 }
 
 TEST_CASE("losses that an optimizer tries within its step are ignored until the next step") {
@@ -92,7 +92,7 @@ TEST_CASE("an evaluation stops the training at its bad batch") {
   CHECK(output.global_step == 8);
   CHECK(output.stop_reason == "eval_loss is nan");
   CHECK(trainer.callback<Watch>().predictions == 1);
-  CHECK(trainer.callback<Callback>().triggered);
+  CHECK(trainer.callback<Callback>().state.triggered);
 }
 
 TEST_CASE("one of several datasets is named in the reason") {
@@ -108,16 +108,16 @@ TEST_CASE("an evaluation outside of training throws, and the next run begins unt
   auto args = toy::arguments();
   etude::Trainer<Callback> trainer(going_bad(args, nan, 2, false));
   CHECK_THROWS_WITH_AS(trainer.evaluate(), "eval_loss is nan", etude::StopTraining);
-  CHECK(trainer.callback<Callback>().triggered);
+  CHECK(trainer.callback<Callback>().state.triggered);
   trainer.evaluate();
-  CHECK_FALSE(trainer.callback<Callback>().triggered);
+  CHECK_FALSE(trainer.callback<Callback>().state.triggered);
 }
 
 TEST_CASE("a second training isn't stopped by the first one's trigger") {
   etude::Trainer<Callback> trainer(going_bad(toy::arguments(), nan, 1, true));
   CHECK(trainer.train().global_step == 0);
   CHECK(trainer.train().global_step == 8);
-  CHECK_FALSE(trainer.callback<Callback>().triggered);
+  CHECK_FALSE(trainer.callback<Callback>().state.triggered);
 }
 
 /// A trainer that overrides training_step, which may or may not report its loss.
@@ -148,7 +148,7 @@ TEST_CASE("predictions aren't checked") {
   etude::Trainer<Callback> trainer(going_bad(toy::arguments(), nan, 1, false));
   const auto [x, y] = toy::points(2);
   trainer.predict({x, y});
-  CHECK_FALSE(trainer.callback<Callback>().triggered);
+  CHECK_FALSE(trainer.callback<Callback>().state.triggered);
 }
 
 TEST_CASE("a non-finite mean loss of an evaluation is found without that of a batch") {
@@ -161,7 +161,7 @@ TEST_CASE("a non-finite mean loss of an evaluation is found without that of a ba
   args.num_train_epochs = 2;
   etude::Trainer<Spoils, Callback> trainer(toy::options(args, 2));
   CHECK(trainer.train().global_step == 2);
-  CHECK(trainer.callback<Callback>().triggered);
+  CHECK(trainer.callback<Callback>().state.triggered);
 }
 
 }  // namespace callbacks_terminate_on_nan_test

@@ -68,11 +68,11 @@ TEST_CASE("without a limit it only measures") {
   etude::Trainer<Slow, etude::TimerCallback> trainer(toy::options(args, 4));
   CHECK(trainer.train().global_step == 4);
   const auto& timer = trainer.callback<etude::TimerCallback>();
-  CHECK(timer.time_elapsed >= .08);
+  CHECK(timer.state.time_elapsed >= .08);
   CHECK_FALSE(timer.time_remaining());
-  const double first = timer.time_elapsed;
+  const double first = timer.state.time_elapsed;
   trainer.train();
-  CHECK(timer.time_elapsed < first + .08);  // A second training restarts the clock.
+  CHECK(timer.state.time_elapsed < first + .08);  // A second training restarts the clock.
 }
 
 TEST_CASE("the time before a checkpoint counts towards a resumed training") {
@@ -95,8 +95,8 @@ TEST_CASE("the time before a checkpoint counts towards a resumed training") {
   CHECK(stopped.stop_reason == "the training has reached its duration of 0.03");
   const auto [done, timer] = resume("00:01:00:00");
   CHECK(done.global_step == 4);
-  CHECK(timer.time_elapsed >= .08);
-  CHECK(*timer.time_remaining() == doctest::Approx(3600 - timer.time_elapsed));
+  CHECK(timer.state.time_elapsed >= .08);
+  CHECK(*timer.time_remaining() == doctest::Approx(3600 - timer.state.time_elapsed));
 }
 
 TEST_CASE("durations and deadlines are described in words") {

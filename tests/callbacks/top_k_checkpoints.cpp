@@ -39,9 +39,9 @@ Names kept(std::vector<double> values, TopKCheckpointsCallback callback, bool as
   options.args.save_async = async;
   Trainer trainer(options, callback);
   trainer.train();
-  CHECK(trainer.callback<TopKCheckpointsCallback>().ranked.size() ==
+  CHECK(trainer.callback<TopKCheckpointsCallback>().state.ranked.size() ==
         names_in(folder / "top_checkpoints").size());
-  for (const auto& [name, of] : trainer.callback<TopKCheckpointsCallback>().ranked)
+  for (const auto& [name, of] : trainer.callback<TopKCheckpointsCallback>().state.ranked)
     CHECK(etude::read_manifest(folder / "top_checkpoints" / name).global_step == of.global_step);
   return names_in(folder / "top_checkpoints");
 }
@@ -83,8 +83,8 @@ TEST_CASE("a resumed run continues its ranking, also from one of the kept checkp
   Trainer resumed(options, callback);
   resumed.train({.resume_from_checkpoint = folder / "top_checkpoints" / "checkpoint-2-eval_score=0.3000"});
   CHECK(names_in(folder / "top_checkpoints") == best);
-  CHECK((resumed.callback<TopKCheckpointsCallback>().ranked ==
-         first.callback<TopKCheckpointsCallback>().ranked));
+  CHECK((resumed.callback<TopKCheckpointsCallback>().state.ranked ==
+         first.callback<TopKCheckpointsCallback>().state.ranked));
 }
 
 TEST_CASE("the metric's name may have characters that a file name can't") {

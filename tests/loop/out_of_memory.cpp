@@ -259,8 +259,8 @@ TEST_CASE("callbacks count a restarted group once") {
         "train_loss_epoch");
   };
   same(history(parts), history(whole));
-  same(parts->callback<etude::LossSpikeCallback>().losses,
-       whole->callback<etude::LossSpikeCallback>().losses);
+  same(parts->callback<etude::LossSpikeCallback>().state.losses,
+       whole->callback<etude::LossSpikeCallback>().state.losses);
   same(toy::logged(parts->state(), "l2_norm/grad/global"),
        toy::logged(whole->state(), "l2_norm/grad/global"));
   CHECK(toy::logged(whole->state(), "size") == std::vector<double>{10, 5, 10, 5});

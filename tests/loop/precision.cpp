@@ -412,9 +412,9 @@ TEST_CASE("TerminateOnNaN and LossSpike take a skipped update for neither") {
   const auto output = train(trainer);
   CHECK(output.metrics.at("skipped_steps") >= 2);
   CHECK(output.global_step == 20);
-  CHECK(!trainer.callback<etude::TerminateOnNaNCallback>().triggered);
-  CHECK(trainer.callback<etude::LossSpikeCallback>().spikes.empty());
-  CHECK(trainer.callback<etude::LossSpikeCallback>().losses.size() == 20);
+  CHECK(!trainer.callback<etude::TerminateOnNaNCallback>().state.triggered);
+  CHECK(trainer.callback<etude::LossSpikeCallback>().state.spikes.empty());
+  CHECK(trainer.callback<etude::LossSpikeCallback>().state.losses.size() == 20);
 }
 
 TEST_CASE("gradients that are never finite end the training with the reason") {

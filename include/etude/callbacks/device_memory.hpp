@@ -18,11 +18,13 @@ namespace etude::inline v0 {
 /// Never waits for the device. Put it after the callbacks that request logs.
 struct DeviceMemoryMonitor {
   using this_callback = DeviceMemoryMonitor;
-  ETUDE_STRUCT(DeviceMemoryMonitor,
-               (std::int64_t, last_logged_step, "step of the last log with memory values", -1));
+  struct State {
+    ETUDE_STRUCT(State, (std::int64_t, last_logged_step, "step of the last log with memory values", -1));
+  };
+  State state = {};
 
   void on(const TrainBegin& e) {
-    if (e.state.global_step == 0) last_logged_step = -1;
+    if (e.state.global_step == 0) state = {};
   }
   void on(const StepEnd& e);
   void on(const EpochEnd& e);

@@ -48,11 +48,16 @@ struct EarlyStoppingCallback {
       (std::string, watch_metric, "full name of the metric to watch; empty is metric_for_best_model", ""),
       (std::optional<bool>, greater_is_better,
        "greater is better; unset: as in the arguments, if it is their metric, else true unless it is a loss"),
-      (bool, count_intermediate, "evaluations within an epoch also count", true),
-      (std::int64_t, early_stopping_patience_counter, "evaluations since the last improvement", 0),
-      (std::optional<double>, last_improvement, "the metric of the last improvement"),
-      (std::optional<double>, best, "the best so far, if it isn't the arguments' metric"),
-      (WatchedMetric, watched, "whether evaluations have the metric"));
+      (bool, count_intermediate, "evaluations within an epoch also count", true));
+
+  struct State {
+    ETUDE_STRUCT(State,
+                 (std::int64_t, early_stopping_patience_counter, "evaluations since the last improvement", 0),
+                 (std::optional<double>, last_improvement, "the metric of the last improvement"),
+                 (std::optional<double>, best, "the best so far, if it isn't the arguments' metric"),
+                 (WatchedMetric, watched, "whether evaluations have the metric"));
+  };
+  State state = {};
 
   /// The metric that a dry run before the first step looks for.
   std::string watched_metric() const { return watch_metric; }
@@ -60,14 +65,14 @@ struct EarlyStoppingCallback {
   void on(const TrainBegin& e);
   void on(const StepBegin& e) { throw_if_missing(e); }
   void on(const EvaluateAll& e);
-  void on(const TrainError&) { watched.fail(); }
+  void on(const TrainError&) { state.watched.fail(); }
   void on(const TrainEnd& e);
 
  private:
   std::string metric(const Context& e) const;
   bool beats(const Context& e, double value, const std::optional<double>& bar, double by) const;
   void throw_if_missing(const Context& e) const;
-  bool is_out_of_patience() const { return early_stopping_patience_counter >= early_stopping_patience; }
+  bool is_out_of_patience() const { return state.early_stopping_patience_counter >= early_stopping_patience; }
   void stop_when_patience_is_out(const Context& e) const;
 };
 

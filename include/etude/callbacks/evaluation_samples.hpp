@@ -29,9 +29,13 @@ struct EvaluationSamplesCallback {
   using this_callback = EvaluationSamplesCallback;
   ETUDE_STRUCT(EvaluationSamplesCallback,
                (std::int64_t, every_n_evaluations, "evaluations between samples" | at_least(1), 1),
-               (std::int64_t, seed, "seed of the random numbers of `make`" | at_least(0), 42),
-               (std::int64_t, last_step, "the step of the last evaluation", -1),
-               (std::int64_t, evaluations, "evaluations so far", 0));
+               (std::int64_t, seed, "seed of the random numbers of `make`" | at_least(0), 42));
+
+  struct State {
+    ETUDE_STRUCT(State, (std::int64_t, last_step, "the step of the last evaluation", -1),
+                 (std::int64_t, evaluations, "evaluations so far", 0));
+  };
+  State state = {};
 
   std::function<std::vector<Sample>(const Evaluate&)> make = {};  ///< Makes the samples of an evaluation.
 

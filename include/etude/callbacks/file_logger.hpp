@@ -23,8 +23,12 @@ namespace etude::inline v0 {
 struct CSVLoggerCallback {
   using this_callback = CSVLoggerCallback;
   ETUDE_STRUCT(CSVLoggerCallback, (std::string, path, "the file, relative to output_dir", "metrics.csv"),
-               (bool, append, "keep the rows of earlier trainings", false),
-               (std::int64_t, rows_before, "rows of earlier trainings in the file", 0));
+               (bool, append, "keep the rows of earlier trainings", false));
+
+  struct State {
+    ETUDE_STRUCT(State, (std::int64_t, rows_before, "rows of earlier trainings in the file", 0));
+  };
+  State state = {};
 
   void on(const TrainBegin& e);
   void on(const Log& e);
@@ -45,8 +49,12 @@ struct JSONLinesLoggerCallback {
   using this_callback = JSONLinesLoggerCallback;
   ETUDE_STRUCT(JSONLinesLoggerCallback,
                (std::string, path, "the file, relative to output_dir", "metrics.jsonl"),
-               (bool, append, "keep the lines of earlier trainings", false),
-               (std::int64_t, lines_before, "lines of earlier trainings in the file", 0));
+               (bool, append, "keep the lines of earlier trainings", false));
+
+  struct State {
+    ETUDE_STRUCT(State, (std::int64_t, lines_before, "lines of earlier trainings in the file", 0));
+  };
+  State state = {};
 
   void on(const TrainBegin& e);
   void on(const Log& e);

@@ -10,11 +10,11 @@
 namespace etude::inline v0 {
 
 /// Tells a callback when an interval has passed: once for each interval, whether queried at every step or
-/// only at some. As a member declared with ETUDE_STRUCT, it is saved in checkpoints, and a resumed run
+/// only at some. As a member of a callback's `state`, it is saved in checkpoints, and a resumed run
 /// continues counting.
 ///
-///     void on(const TrainBegin& e) { timer.begin(e, every, "every"); }
-///     void on(const StepEnd& e) { if (timer.due(e, every)) ...; }
+///     void on(const TrainBegin& e) { state.timer.begin(e, every, "every"); }
+///     void on(const StepEnd& e) { if (state.timer.due(e, every)) ...; }
 struct IntervalTimer {
   ETUDE_STRUCT(IntervalTimer, (double, passed, "the training's position at the last query", 0.0),
                (std::optional<IntervalUnit>, unit, "its unit; unset before the first query"));

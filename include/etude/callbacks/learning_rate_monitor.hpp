@@ -28,9 +28,13 @@ struct LearningRateMonitor {
                (LearningRateInterval, logging_interval,
                 "log with every log of training steps, or once per epoch", LearningRateInterval::step),
                (bool, log_momentum, "also log the momentum, or first beta, of each group", false),
-               (bool, log_weight_decay, "also log the weight decay of each group", false),
-               (std::int64_t, last_logged_step, "step of the last log with the rates", -1),
-               (std::vector<double>, learning_rates, "rates of the last step, by optimizer and group"));
+               (bool, log_weight_decay, "also log the weight decay of each group", false));
+
+  struct State {
+    ETUDE_STRUCT(State, (std::int64_t, last_logged_step, "step of the last log with the rates", -1),
+                 (std::vector<double>, learning_rates, "rates of the last step, by optimizer and group"));
+  };
+  State state = {};
 
   void on(const TrainBegin& e);
   void on(const EpochBegin& e);

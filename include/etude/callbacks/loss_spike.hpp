@@ -51,16 +51,20 @@ struct LossSpikeCallback {
       (std::int64_t, window, "losses to compare with" | at_least(2), 128),
       (std::int64_t, min_losses, "losses needed before a finite one can be a spike" | at_least(2), 32),
       (std::int64_t, check_every_n_steps, "steps between checks of the losses" | at_least(1), 16),
-      (std::int64_t, max_rollbacks, "roll-backs in a row before training stops" | at_least(0), 3),
-      (std::vector<double>, losses, "losses to compare with, oldest first"),
-      (std::vector<std::int64_t>, spikes, "steps with a spike"),
-      (std::vector<UndoneSteps>, undone, "the skipped steps"),
-      (std::int64_t, rollbacks_in_a_row, "roll-backs since the last good check", 0),
-      (std::vector<double>, pending, "losses since the last check, when a checkpoint is written"),
-      (bool, is_half_done, "the last of them belongs to an unfinished update", false));
+      (std::int64_t, max_rollbacks, "roll-backs in a row before training stops" | at_least(0), 3));
+
+  struct State {
+    ETUDE_STRUCT(State, (std::vector<double>, losses, "losses to compare with, oldest first"),
+                 (std::vector<std::int64_t>, spikes, "steps with a spike"),
+                 (std::vector<UndoneSteps>, undone, "the skipped steps"),
+                 (std::int64_t, rollbacks_in_a_row, "roll-backs since the last good check", 0),
+                 (std::vector<double>, pending, "losses since the last check, when a checkpoint is written"),
+                 (bool, is_half_done, "the last of them belongs to an unfinished update", false));
+  };
+  State state = {};
 
   void on(const TrainBegin& e);
-  void on(const StepBegin&) { is_first = !std::exchange(is_half_done, false); }
+  void on(const StepBegin&) { is_first = !std::exchange(state.is_half_done, false); }
   void on(const BackwardEnd& e);
   void on(const StepRestarted&) { is_first = true; }
   void on(const StepSkipped&) { is_first = true; }

@@ -46,11 +46,15 @@ struct ModelEmaCallback {
        "greater is better; unset: as in the arguments, if it is their metric, else true unless it is "
        "a loss"),
       (bool, load_at_end, "put the average into the model when training is complete", false),
-      (bool, count_intermediate, "averages evaluated within an epoch may also be the best", true),
-      (std::int64_t, num_updates, "updates of the average so far", 0),
-      (std::int64_t, last_step, "the last step it has seen", 0),
-      (IntervalTimer, timer, "the elapsed part of update_every_n_steps"),
-      (std::optional<double>, best_metric, "watch_metric of the average in save_path"));
+      (bool, count_intermediate, "averages evaluated within an epoch may also be the best", true));
+
+  struct State {
+    ETUDE_STRUCT(State, (std::int64_t, num_updates, "updates of the average so far", 0),
+                 (std::int64_t, last_step, "the last step it has seen", 0),
+                 (IntervalTimer, timer, "the elapsed part of update_every_n_steps"),
+                 (std::optional<double>, best_metric, "watch_metric of the average in save_path"));
+  };
+  State state = {};
 
   void on(const CheckpointLoaded& e);
   void on(const TrainBegin& e);

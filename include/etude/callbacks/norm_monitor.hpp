@@ -23,18 +23,19 @@ namespace detail {
 /// It logs tensors, so nothing waits for a device.
 class NormLogger {
  public:
+  ETUDE_STRUCT(NormLogger, (IntervalTimer, timer, "the elapsed part of every_n_steps"));
+
   enum class What { parameters, gradients };
 
-  NormLogger() = default;
   explicit NormLogger(What what) : what_(what) {}
 
   /// Throws ArgumentError for an invalid interval.
-  void begin(const Context& e, NormDetail norm_detail, IntervalTimer& timer, const Interval& every_n_steps);
+  void begin(const Context& e, NormDetail norm_detail, const Interval& every_n_steps);
   void log(const Context& e) const;
-  void end() { *this = NormLogger(what_); }
+  void end();
 
  private:
-  What what_ = What::parameters;
+  What what_;
   std::vector<at::Tensor> parameters_;
   // The parameters, by index, whose norms are logged together, and the name of each such log.
   std::vector<std::pair<std::string, std::vector<std::size_t>>> groups_;
@@ -54,16 +55,15 @@ struct GradientNormMonitor {
   ETUDE_STRUCT(GradientNormMonitor,
                (NormDetail, norm_detail, "global norm, or also those of each layer or parameter",
                 NormDetail::global),
-               (Interval, every_n_steps, "update steps between measurements, or another interval", 10),
-               (IntervalTimer, timer, "the elapsed part of it"));
+               (Interval, every_n_steps, "update steps between measurements, or another interval", 10));
 
-  void on(const TrainBegin& e) { norms.begin(e, norm_detail, timer, every_n_steps); }
+  void on(const TrainBegin& e) { state.begin(e, norm_detail, every_n_steps); }
   void on(const GradientsComplete& e) {
-    if (timer.due_in_step(e, every_n_steps)) norms.log(e);
+    if (state.timer.due_in_step(e, every_n_steps)) state.log(e);
   }
-  void on(const TrainEnd&) { norms.end(); }
+  void on(const TrainEnd&) { state.end(); }
 
-  detail::NormLogger norms{detail::NormLogger::What::gradients};  ///< the quantity to log
+  detail::NormLogger state{detail::NormLogger::What::gradients};
 };
 
 /// Logs the same as GradientNormMonitor, but for the gradients after clipping, which the optimizer receives.
@@ -73,16 +73,15 @@ struct ClippedGradientNormMonitor {
   ETUDE_STRUCT(ClippedGradientNormMonitor,
                (NormDetail, norm_detail, "global norm, or also those of each layer or parameter",
                 NormDetail::global),
-               (Interval, every_n_steps, "update steps between measurements, or another interval", 10),
-               (IntervalTimer, timer, "the elapsed part of it"));
+               (Interval, every_n_steps, "update steps between measurements, or another interval", 10));
 
-  void on(const TrainBegin& e) { norms.begin(e, norm_detail, timer, every_n_steps); }
+  void on(const TrainBegin& e) { state.begin(e, norm_detail, every_n_steps); }
   void on(const PreOptimizerStep& e) {
-    if (timer.due_in_step(e, every_n_steps)) norms.log(e);
+    if (state.timer.due_in_step(e, every_n_steps)) state.log(e);
   }
-  void on(const TrainEnd&) { norms.end(); }
+  void on(const TrainEnd&) { state.end(); }
 
-  detail::NormLogger norms{detail::NormLogger::What::gradients};  ///< the quantity to log
+  detail::NormLogger state{detail::NormLogger::What::gradients};
 };
 
 /// Logs the L2 norms of the parameters, every `every_n_steps` update steps: `l2_norm/param/global` and,
@@ -93,16 +92,15 @@ struct ParameterNormMonitor {
   ETUDE_STRUCT(ParameterNormMonitor,
                (NormDetail, norm_detail, "global norm, or also those of each layer or parameter",
                 NormDetail::global),
-               (Interval, every_n_steps, "update steps between measurements, or another interval", 10),
-               (IntervalTimer, timer, "the elapsed part of it"));
+               (Interval, every_n_steps, "update steps between measurements, or another interval", 10));
 
-  void on(const TrainBegin& e) { norms.begin(e, norm_detail, timer, every_n_steps); }
+  void on(const TrainBegin& e) { state.begin(e, norm_detail, every_n_steps); }
   void on(const StepEnd& e) {
-    if (timer.due(e, every_n_steps)) norms.log(e);
+    if (state.timer.due(e, every_n_steps)) state.log(e);
   }
-  void on(const TrainEnd&) { norms.end(); }
+  void on(const TrainEnd&) { state.end(); }
 
-  detail::NormLogger norms{detail::NormLogger::What::parameters};  ///< the quantity to log
+  detail::NormLogger state{detail::NormLogger::What::parameters};
 };
 
 }  // namespace etude::inline v0

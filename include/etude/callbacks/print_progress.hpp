@@ -11,11 +11,14 @@ namespace etude::inline v0 {
 /// epoch that is resumed midway keeps its number.
 struct PrintProgressCallback {
   using this_callback = PrintProgressCallback;
-  ETUDE_STRUCT(PrintProgressCallback, (EpochCount, epochs, "completed epochs"));
+  struct State {
+    ETUDE_STRUCT(State, (EpochCount, epochs, "completed epochs"));
+  };
+  State state = {};
 
   void on(const TrainBegin& e);
   void on(const EpochBegin& e);
-  void on(const TrainingRunEpochEnd& e) { epochs.end(e); }
+  void on(const TrainingRunEpochEnd& e) { state.epochs.end(e); }
   void on(const EvaluateBegin& e);
   void on(const EvaluationRunBegin& e);
   void on(const EvaluationRunEnd& e);

@@ -39,9 +39,13 @@ struct ReportCallback {
                (double, seconds, "least time between two versions of the page" | at_least(0), 5.0),
                (std::int64_t, sample_steps, "latest steps whose samples are shown" | at_least(0), 5),
                (std::int64_t, sample_bytes, "limit of all samples on the page" | at_least(0), 4'000'000),
-               (std::vector<std::string>, class_names, "the classes of confusion matrices"),
-               (std::string, run_id, "of the training whose page it is"),
-               (double, elapsed, "seconds of that training up to the last log", 0.0));
+               (std::vector<std::string>, class_names, "the classes of confusion matrices"));
+
+  struct State {
+    ETUDE_STRUCT(State, (std::string, run_id, "of the training whose page it is"),
+                 (double, elapsed, "seconds of that training up to the last log", 0.0));
+  };
+  State state = {};
 
   /// Shows the curve of a learning-rate range test, as `find_learning_rate(trainer)` returns it.
   template <class Curve>

@@ -36,19 +36,23 @@ struct SaveBestModelCallback {
        "a loss"),
       (bool, reset_on_train, "forget the best model when a new training begins", true),
       (bool, load_saved_checkpoint, "end with the weights of the best evaluation", true),
-      (bool, count_intermediate, "evaluations within an epoch also count", true),
-      (std::optional<double>, best_metric, "watch_metric of the model in the folder"),
-      (std::int64_t, best_global_step, "step at which it was reached", 0),
-      (double, best_metric_epoch, "epoch in which it was reached", 0.0),
-      (WatchedMetric, watched, "whether evaluations have the metric"));
+      (bool, count_intermediate, "evaluations within an epoch also count", true));
+
+  struct State {
+    ETUDE_STRUCT(State, (std::optional<double>, best_metric, "watch_metric of the model in the folder"),
+                 (std::int64_t, best_global_step, "step at which it was reached", 0),
+                 (double, best_metric_epoch, "epoch in which it was reached", 0.0),
+                 (WatchedMetric, watched, "whether evaluations have the metric"));
+  };
+  State state = {};
 
   /// The metric that a dry run before the first step looks for.
   std::string watched_metric() const { return watch_metric; }
 
   void on(const TrainBegin& e);
-  void on(const StepBegin&) { watched.throw_if_missing(watch_metric); }
+  void on(const StepBegin&) { state.watched.throw_if_missing(watch_metric); }
   void on(const EvaluateAll& e);
-  void on(const TrainError&) { watched.fail(); }
+  void on(const TrainError&) { state.watched.fail(); }
   void on(const TrainEnd& e);
 
   std::string folder = {};  ///< `save_path`, completed from the arguments.

@@ -35,10 +35,14 @@ struct SaveTrainingStateCallback {
                 "update steps between copies, or another interval; unset is none"),
                (bool, save_at_end, "also copy the last checkpoint, as `final`, when training ends", true),
                (std::optional<std::int64_t>, max_checkpoints,
-                "keep only this many of the newest; unset is all" | at_least(1)),
-               (IntervalTimer, timer, "the elapsed part of save_every_n_steps"),
-               (EpochCount, epochs, "completed epochs"), (CheckpointKeeper, copies, "copies not made yet"),
-               (std::vector<std::string>, kept, "existing copies, oldest first"));
+                "keep only this many of the newest; unset is all" | at_least(1)));
+
+  struct State {
+    ETUDE_STRUCT(State, (IntervalTimer, timer, "the elapsed part of save_every_n_steps"),
+                 (EpochCount, epochs, "completed epochs"), (CheckpointKeeper, copies, "copies not made yet"),
+                 (std::vector<std::string>, kept, "existing copies, oldest first"));
+  };
+  State state = {};
 
   void on(const TrainBegin& e);
   void on(const StepEnd& e);
@@ -46,7 +50,7 @@ struct SaveTrainingStateCallback {
   void on(const TrainingRunEpochEnd& e);
   void on(const Stop& e);
   // Not const, so that its order among callbacks that add tensors doesn't matter.
-  void on(SaveBegin& e) { copies.on(e); }
+  void on(SaveBegin& e) { state.copies.on(e); }
   void on(const Save& e);
 };
 

@@ -18,12 +18,16 @@ namespace etude::inline v0 {
 struct StepBasedEvaluationCallback {
   using this_callback = StepBasedEvaluationCallback;
   ETUDE_STRUCT(StepBasedEvaluationCallback,
-               (Interval, eval_every_n_steps, "update steps between evaluations, or another interval"),
-               (IntervalTimer, timer, "the elapsed part of it"));
+               (Interval, eval_every_n_steps, "update steps between evaluations, or another interval"));
+
+  struct State {
+    ETUDE_STRUCT(State, (IntervalTimer, timer, "the elapsed part of it"));
+  };
+  State state = {};
 
   void on(const TrainBegin& e);
   void on(const StepEnd& e) {
-    if (timer.due(e, eval_every_n_steps)) e.control.should_evaluate = true;
+    if (state.timer.due(e, eval_every_n_steps)) e.control.should_evaluate = true;
   }
 };
 

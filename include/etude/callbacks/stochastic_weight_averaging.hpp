@@ -41,9 +41,14 @@ struct StochasticWeightAveragingCallback {
       (double, swa_epoch_start, "first averaged epoch, from 1; below 1, a fraction of all epochs", 0.8),
       (std::optional<double>, swa_lr, "learning rate of these epochs; unset is the schedule's" | above(0)),
       (std::int64_t, annealing_epochs, "epochs to reach swa_lr; 0 is at once" | at_least(0), 10),
-      (AnnealingStrategy, annealing_strategy, "curve to swa_lr: cos or linear", AnnealingStrategy::cos),
-      (std::int64_t, n_averaged, "epochs in the average so far", 0), (EpochCount, epochs, "completed epochs"),
-      (std::vector<double>, begin_lrs, "the groups' learning rates when annealing began"));
+      (AnnealingStrategy, annealing_strategy, "curve to swa_lr: cos or linear", AnnealingStrategy::cos));
+
+  struct State {
+    ETUDE_STRUCT(State, (std::int64_t, n_averaged, "epochs in the average so far", 0),
+                 (EpochCount, epochs, "completed epochs"),
+                 (std::vector<double>, begin_lrs, "the groups' learning rates when annealing began"));
+  };
+  State state = {};
 
   void on(const CheckpointLoaded& e);
   void on(const TrainBegin& e);

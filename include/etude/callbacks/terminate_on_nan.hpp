@@ -27,10 +27,13 @@ namespace etude::inline v0 {
 /// Error at the end of the step.
 struct TerminateOnNaNCallback {
   using this_callback = TerminateOnNaNCallback;
-  ETUDE_STRUCT(TerminateOnNaNCallback, (bool, triggered, "a loss of this run was not finite", false));
+  struct State {
+    ETUDE_STRUCT(State, (bool, triggered, "a loss of this run was not finite", false));
+  };
+  State state = {};
 
-  void on(const TrainBegin&) { triggered = false; }
-  void on(const EvaluationRunBegin&) { triggered = false; }
+  void on(const TrainBegin&) { state.triggered = false; }
+  void on(const EvaluationRunBegin&) { state.triggered = false; }
 
   void on(const ForwardBegin&) { expected = true; }
   // Reevaluations within an optimizer's step can't be abandoned.

@@ -42,8 +42,12 @@ struct ThroughputMonitor {
                (double, flops_per_sample,
                 "operations per example, forward and backward; 0: unknown" | at_least(0), 0.0),
                (double, peak_flops, "operations per second of the device; 0: unknown" | at_least(0), 0.0),
-               (std::string, main_input_name, "the input whose elements are tokens; empty: none"),
-               (std::int64_t, last_logged_step, "step of the last log with the throughput", -1));
+               (std::string, main_input_name, "the input whose elements are tokens; empty: none"));
+
+  struct State {
+    ETUDE_STRUCT(State, (std::int64_t, last_logged_step, "step of the last log with the throughput", -1));
+  };
+  State state = {};
 
   void on(const TrainBegin& e);
   void on(const BatchFetchBegin&);

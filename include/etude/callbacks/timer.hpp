@@ -36,8 +36,12 @@ struct TimerCallback {
                (std::string, duration, "how long to train: 1h30m, DD:HH:MM:SS, or seconds; empty: no limit"),
                (std::string, deadline, "when to stop: YYYY-MM-DDTHH:MM:SSZ, or +HH:MM for Z; empty: never"),
                (TimerInterval, interval, "check the clock after each step, or each epoch",
-                TimerInterval::step),
-               (double, time_elapsed, "seconds of training, including earlier runs", 0.0));
+                TimerInterval::step));
+
+  struct State {
+    ETUDE_STRUCT(State, (double, time_elapsed, "seconds of training, including earlier runs", 0.0));
+  };
+  State state = {};
 
   void on(const TrainBegin& e);
   void on(const StepEnd& e);

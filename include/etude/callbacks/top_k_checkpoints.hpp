@@ -40,22 +40,26 @@ struct TopKCheckpointsCallback {
        "greater is better; unset: as in the arguments, if it is their metric, else true unless it is "
        "a loss"),
       (std::string, save_dir, "folder of the copies; empty is top_checkpoints in output_dir", ""),
-      (bool, count_intermediate, "evaluations within an epoch also count", true),
-      (CheckpointKeeper, copies, "copies not made yet"),
-      (RankedCheckpoints, candidates, "checkpoints not written yet, by name"),
-      (RankedCheckpoints, ranked, "existing copies, by name"),
-      (WatchedMetric, watched, "whether evaluations have the metric"));
+      (bool, count_intermediate, "evaluations within an epoch also count", true));
+
+  struct State {
+    ETUDE_STRUCT(State, (CheckpointKeeper, copies, "copies not made yet"),
+                 (RankedCheckpoints, candidates, "checkpoints not written yet, by name"),
+                 (RankedCheckpoints, ranked, "existing copies, by name"),
+                 (WatchedMetric, watched, "whether evaluations have the metric"));
+  };
+  State state = {};
 
   /// The metric that a dry run before the first step looks for.
   std::string watched_metric() const { return watch_metric; }
 
   void on(const TrainBegin& e);
-  void on(const StepBegin&) { watched.throw_if_missing(watch_metric); }
+  void on(const StepBegin&) { state.watched.throw_if_missing(watch_metric); }
   void on(const EvaluateAll& e);
   // Not const, so that its order among callbacks that add tensors doesn't matter.
-  void on(SaveBegin& e) { copies.on(e); }
+  void on(SaveBegin& e) { state.copies.on(e); }
   void on(const Save& e);
-  void on(const TrainError&) { watched.fail(); }
+  void on(const TrainError&) { state.watched.fail(); }
   void on(const TrainEnd& e);
 
   bool is_greatest_best = false;  ///< `greater_is_better`, resolved.

@@ -40,8 +40,12 @@ struct DebugUnderflowOverflowCallback {
                (std::vector<std::int64_t>, trace_batch_nums,
                 "batches, from 0, all of whose operators are printed"),
                (std::optional<std::int64_t>, abort_after_batch_num,
-                "batch after which to stop training" | at_least(0)),
-               (std::int64_t, batch_number, "the next batch, counted from 0", 0));
+                "batch after which to stop training" | at_least(0)));
+
+  struct State {
+    ETUDE_STRUCT(State, (std::int64_t, batch_number, "the next batch, counted from 0", 0));
+  };
+  State state = {};
   std::function<void(std::string_view)> print = {};  ///< receives the traces instead of standard output
 
   void on(const TrainBegin& e);

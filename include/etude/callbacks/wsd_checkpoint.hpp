@@ -23,14 +23,18 @@ namespace etude::inline v0 {
 struct WSDCheckpointCallback {
   using this_callback = WSDCheckpointCallback;
   ETUDE_STRUCT(WSDCheckpointCallback,
-               (std::string, save_dir, "folder of the copies; empty is wsd_checkpoints in output_dir", ""),
-               (CheckpointKeeper, copies, "copies not made yet"));
+               (std::string, save_dir, "folder of the copies; empty is wsd_checkpoints in output_dir", ""));
+
+  struct State {
+    ETUDE_STRUCT(State, (CheckpointKeeper, copies, "copies not made yet"));
+  };
+  State state = {};
 
   void on(const TrainBegin& e);
   void on(const StepEnd& e);
   // Not const, so that its order among callbacks that add tensors doesn't matter.
-  void on(SaveBegin& e) { copies.on(e); }
-  void on(const Save& e) { copies.make(e); }
+  void on(SaveBegin& e) { state.copies.on(e); }
+  void on(const Save& e) { state.copies.make(e); }
 
   std::int64_t pre_decay_step = 0;   ///< in this training
   std::int64_t post_decay_step = 0;  ///< in this training
