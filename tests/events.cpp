@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/scored.hpp"
 #include "common/toy.hpp"
 #include "etude/callbacks/early_stopping.hpp"
 
@@ -179,10 +180,7 @@ TEST_CASE("save_strategy best saves after an evaluation with a new best") {
   args.metric_for_best_model = "score";
   args.greater_is_better = true;
   auto options = toy::options(args, 1);
-  options.compute_metrics = [scores = std::vector<double>{0.5, 0.4, 0.5, 0.6},
-                             i = 0u](const etude::EvalPrediction&) mutable {
-    return etude::Metrics{{"score", scores[i++]}};
-  };
+  options.compute_metrics = toy::scores({0.5, 0.4, 0.5, 0.6});
   CHECK(events_of(options) == run("InitEnd TrainBegin EpochBegin", a_step, "EpochEnd", an_evaluation,
                                   "Save EpochBegin", a_step, "EpochEnd", an_evaluation, "EpochBegin", a_step,
                                   "EpochEnd", an_evaluation, "EpochBegin", a_step, "EpochEnd", an_evaluation,
@@ -205,10 +203,7 @@ TEST_CASE("early stopping by epochs ends after the evaluation") {
   args.metric_for_best_model = "score";
   args.greater_is_better = true;
   auto options = toy::options(args, 1);
-  options.compute_metrics = [scores = std::vector<double>{0.5, 0.4, 0.9},
-                             i = 0u](const etude::EvalPrediction&) mutable {
-    return etude::Metrics{{"score", scores[i++]}};
-  };
+  options.compute_metrics = toy::scores({0.5, 0.4, 0.9});
   CHECK(events_of(options, etude::EarlyStoppingCallback{}) ==
         run("InitEnd TrainBegin EpochBegin", a_step, "EpochEnd", an_evaluation, "EpochBegin", a_step,
             "EpochEnd", an_evaluation, "Log TrainEnd"));

@@ -8,6 +8,7 @@
 #include "common/fault_of.hpp"
 #include "common/logged.hpp"
 #include "common/printed.hpp"
+#include "common/scored.hpp"
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
 #include "etude/callbacks/limit_eval_steps.hpp"
@@ -27,15 +28,9 @@ struct Run {
 
 /// Trains with a metric that takes these values, one per epoch.
 Run run(const std::vector<double>& values, bool greater_is_better, etude::EarlyStoppingCallback callback) {
-  auto args = toy::arguments();
-  args.num_train_epochs = static_cast<double>(values.size());
-  args.eval_strategy = etude::IntervalStrategy::epoch;
-  args.metric_for_best_model = "score";
-  args.greater_is_better = greater_is_better;
-  auto options = toy::options(args, 1);
-  options.compute_metrics = [values, i = std::size_t{0}](const etude::EvalPrediction&) mutable {
-    return etude::Metrics{{"score", values.at(i++)}};
-  };
+  auto options = toy::scored(values);
+  options.args.metric_for_best_model = "score";
+  options.args.greater_is_better = greater_is_better;
   etude::Trainer<etude::EarlyStoppingCallback> trainer(options, callback);
   const auto output = trainer.train();
   const auto& after = trainer.callback<etude::EarlyStoppingCallback>();
@@ -322,14 +317,7 @@ TEST_CASE("it watches any metric, in its own direction, independent of the best 
 }
 
 TEST_CASE("improvements of a custom metric within the threshold move the best, but don't count") {
-  auto args = toy::arguments();
-  args.num_train_epochs = 4;
-  args.eval_strategy = etude::IntervalStrategy::epoch;
-  auto options = toy::options(args, 1);
-  options.compute_metrics = [values = std::vector{1.0, .97, .94, .91},
-                             i = std::size_t{0}](const etude::EvalPrediction&) mutable {
-    return etude::Metrics{{"score", values.at(i++)}};
-  };
+  const auto options = toy::scored({1.0, .97, .94, .91});
   const auto callback = [](etude::EarlyStoppingThreshold kind) {
     return etude::EarlyStoppingCallback{.early_stopping_patience = 2,
                                         .early_stopping_threshold = .05,

@@ -8,6 +8,7 @@
 
 #include "common/fault_of.hpp"
 #include "common/full_run.hpp"
+#include "common/scored.hpp"
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
 #include "etude/callbacks/best_model_folder.hpp"
@@ -237,11 +238,8 @@ TEST_CASE("the best average is kept, with its metric") {
   args.num_train_epochs = 4;
   args.eval_strategy = IntervalStrategy::epoch;
   auto options = toy::options(args, 2);
-  std::vector<double> values{.9, .9, .5, NAN, .1, .3, .1, .1};  // of the model and of the average in turns
-  std::size_t evaluations = 0;
-  options.compute_metrics = [&](const etude::EvalPrediction&) {
-    return etude::Metrics{{"score", values[evaluations++]}};
-  };
+  // Of the model and of the average in turns.
+  options.compute_metrics = toy::scores({.9, .9, .5, NAN, .1, .3, .1, .1});
   Trainer trainer(options, ModelEmaCallback{.save_path = folder / "best",
                                             .watch_metric = "ema_model_eval_score",
                                             .greater_is_better = false});
@@ -260,24 +258,12 @@ TEST_CASE("the best average is kept, with its metric") {
 TEST_CASE("evaluations of the average within an epoch count or don't, as configured") {
   for (const bool counts : {true, false}) {
     const toy::Folder folder;
-    auto args = toy::arguments();
-    args.num_train_epochs = 2;
-    args.eval_strategy = IntervalStrategy::epoch;
-    auto options = toy::options(args, 3);
-    // At step 2; at the end of the first epoch of three; at steps 4 and 6; at the end of the second.
-    std::vector<double> values{.1, .5, .1, .2, .4};
-    std::size_t evaluations = 0;  // of the model and of the average in turns
-    options.compute_metrics = [&](const etude::EvalPrediction&) {
-      return etude::Metrics{{"score", values.at(evaluations++ / 2)}};
-    };
-    etude::Trainer<etude::StepBasedEvaluationCallback, ModelEmaCallback> trainer(
-        options, etude::StepBasedEvaluationCallback{.eval_every_n_steps = 2},
-        ModelEmaCallback{.save_path = folder / "best",
-                         .watch_metric = "ema_model_eval_score",
-                         .greater_is_better = false,
-                         .count_intermediate = counts});
-    trainer.train();
-    const auto info = etude::BestModelFolder(folder / "best").info();
+    // Of the model and of the average in turns.
+    const auto info = toy::best_of_two_epochs({.1, .1, .5, .5, .1, .1, .2, .2, .4, .4},
+                                              ModelEmaCallback{.save_path = folder / "best",
+                                                               .watch_metric = "ema_model_eval_score",
+                                                               .greater_is_better = false,
+                                                               .count_intermediate = counts});
     CHECK(info->value == (counts ? .1 : .4));
     CHECK(info->global_step == (counts ? 2 : 6));
   }

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "common/fault_of.hpp"
+#include "common/scored.hpp"
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
 #include "etude/callbacks/best_model_folder.hpp"
@@ -16,23 +17,13 @@
 namespace callbacks_save_best_model_test {
 
 using etude::SaveBestModelCallback;
+using toy::scored;
 
 struct Witness {
   std::vector<double> weights = {};  // the bias after each epoch
   void on(const etude::EpochEnd& e) { weights.push_back(e.model.as<toy::LineImpl>().bias.item<double>()); }
 };
 using Trainer = etude::Trainer<Witness, SaveBestModelCallback>;
-
-/// A metric that takes these values, one per evaluation.
-etude::TrainerOptions scored(std::vector<double> values, etude::TrainingArguments args) {
-  args.num_train_epochs = static_cast<double>(values.size());
-  args.eval_strategy = etude::IntervalStrategy::epoch;
-  auto options = toy::options(args, 1);
-  options.compute_metrics = [values, i = std::size_t{0}](const etude::EvalPrediction&) mutable {
-    return etude::Metrics{{"score", values.at(i++)}};
-  };
-  return options;
-}
 
 double weight(Trainer& trainer) { return trainer.model().as<toy::LineImpl>().bias.item<double>(); }
 
@@ -41,7 +32,7 @@ std::pair<std::ptrdiff_t, SaveBestModelCallback> ends_with(const std::vector<dou
                                                            std::optional<bool> greater,
                                                            const std::string& folder) {
   Trainer trainer(
-      scored(values, toy::arguments()),
+      scored(values),
       SaveBestModelCallback{.save_path = folder, .watch_metric = "eval_score", .greater_is_better = greater});
   trainer.train();
   const auto& weights = trainer.callback<Witness>().weights;
@@ -83,10 +74,8 @@ TEST_CASE("leftovers of an earlier run are never loaded") {
 TEST_CASE("a second training starts over, or continues with the best of the first") {
   for (const bool reset : {true, false}) {
     const toy::Folder folder;
-    auto options = scored({.2, .3}, toy::arguments());
-    options.compute_metrics = [i = std::size_t{0}](const etude::EvalPrediction&) mutable {
-      return etude::Metrics{{"score", std::array{.2, .3, .5, .4}.at(i++)}};
-    };
+    auto options = scored({.2, .3});
+    options.compute_metrics = toy::scores({.2, .3, .5, .4});
     Trainer trainer(options, SaveBestModelCallback{.save_path = folder / "best",
                                                    .watch_metric = "eval_score",
                                                    .greater_is_better = false,
@@ -122,14 +111,14 @@ TEST_CASE("a resumed run finds its best model, unless the folder has another") {
 
 TEST_CASE("without load_saved_checkpoint, and after an error, the model keeps its last weights") {
   const toy::Folder folder;
-  Trainer trainer(scored({.2, .3}, toy::arguments()), SaveBestModelCallback{.save_path = folder / "best",
-                                                                            .watch_metric = "eval_score",
-                                                                            .greater_is_better = false,
-                                                                            .load_saved_checkpoint = false});
+  Trainer trainer(scored({.2, .3}), SaveBestModelCallback{.save_path = folder / "best",
+                                                          .watch_metric = "eval_score",
+                                                          .greater_is_better = false,
+                                                          .load_saved_checkpoint = false});
   trainer.train();
   CHECK(weight(trainer) == trainer.callback<Witness>().weights.back());
 
-  auto options = scored({.2, .3, .4}, toy::arguments());
+  auto options = scored({.2, .3, .4});
   options.compute_metrics = [i = 0](const etude::EvalPrediction&) mutable {
     if (++i == 2) throw std::runtime_error("broken");
     return etude::Metrics{{"score", .1}};
@@ -144,18 +133,11 @@ TEST_CASE("without load_saved_checkpoint, and after an error, the model keeps it
 TEST_CASE("evaluations within an epoch count or don't, as configured") {
   for (const bool counts : {true, false}) {
     const toy::Folder folder;
-    // At step 2; at the end of the first epoch of three; at steps 4 and 6; at the end of the second.
-    auto options = scored({.1, .5, .1, .2, .4}, toy::arguments());
-    options.args.num_train_epochs = 2;
-    options.train_dataset = toy::dataset(3);
-    etude::Trainer<etude::StepBasedEvaluationCallback, SaveBestModelCallback> trainer(
-        options, etude::StepBasedEvaluationCallback{.eval_every_n_steps = 2},
-        SaveBestModelCallback{.save_path = folder / "best",
-                              .watch_metric = "eval_score",
-                              .greater_is_better = false,
-                              .count_intermediate = counts});
-    trainer.train();
-    const auto info = etude::BestModelFolder(folder / "best").info();
+    const auto info =
+        toy::best_of_two_epochs({.1, .5, .1, .2, .4}, SaveBestModelCallback{.save_path = folder / "best",
+                                                                            .watch_metric = "eval_score",
+                                                                            .greater_is_better = false,
+                                                                            .count_intermediate = counts});
     CHECK(info->value == (counts ? .1 : .4));
     CHECK(info->global_step == (counts ? 2 : 6));
   }
@@ -177,7 +159,7 @@ TEST_CASE("the last callback in the list that sets the model's weights at the en
       .save_path = folder / "best", .watch_metric = "eval_score", .greater_is_better = false};
   const etude::StochasticWeightAveragingCallback swa{.swa_epoch_start = 2};
   const etude::ModelEmaCallback ema{.evaluate_during_training = false, .load_at_end = true};
-  const auto options = [] { return scored({.5, .3, .4}, toy::arguments()); };
+  const auto options = [] { return scored({.5, .3, .4}); };
   const auto bias_after = [](auto&& trainer) {
     trainer.train();
     return trainer.model().template as<toy::LineImpl>().bias.template item<double>();
@@ -197,7 +179,7 @@ TEST_CASE("the last callback in the list that sets the model's weights at the en
 TEST_CASE("a metric that no evaluation has is an error that lists the existing ones") {
   const toy::Folder folder;
   for (const auto epochs : {std::size_t{1}, std::size_t{3}}) {
-    Trainer trainer(scored(std::vector<double>(epochs, .5), toy::arguments()),
+    Trainer trainer(scored(std::vector<double>(epochs, .5)),
                     SaveBestModelCallback{.save_path = folder / "best", .watch_metric = "f1"});
     try {
       trainer.train();
@@ -217,16 +199,15 @@ TEST_CASE("unsupported options are refused, and existing files stay") {
     Trainer trainer(options, callback);
     return toy::fault_of<etude::ArgumentError>([&] { trainer.train(); });
   };
-  auto without = scored({.5}, toy::arguments());
+  auto without = scored({.5});
   without.args.eval_strategy = etude::IntervalStrategy::no;
   without.eval_dataset = {};
   CHECK(refusal(without, {.save_path = folder / "best"}) ==
         "eval_dataset is not set: SaveBestModelCallback needs evaluations");
 
   toy::write_text(folder / "thesis.txt", "years of work");
-  CHECK(refusal(scored({.5}, toy::arguments()), {.save_path = folder}).starts_with("save_path is /"));
-  CHECK(refusal(scored({.5}, toy::arguments()), {.save_path = folder / "thesis.txt"})
-            .starts_with("save_path is /"));
+  CHECK(refusal(scored({.5}), {.save_path = folder}).starts_with("save_path is /"));
+  CHECK(refusal(scored({.5}), {.save_path = folder / "thesis.txt"}).starts_with("save_path is /"));
   CHECK(toy::read_text(folder / "thesis.txt") == "years of work");
 
   auto both = toy::arguments();

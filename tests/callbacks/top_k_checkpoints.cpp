@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "common/printed.hpp"
+#include "common/scored.hpp"
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
 #include "etude/callbacks/step_based_evaluation.hpp"
@@ -19,15 +20,9 @@ using toy::names_in;
 
 /// One evaluation a step, with these values.
 etude::TrainerOptions scored(const toy::Folder& folder, std::vector<double> values) {
-  auto args = toy::arguments();
-  args.output_dir = folder;
-  args.num_train_epochs = static_cast<double>(values.size());
-  args.eval_strategy = etude::IntervalStrategy::epoch;
-  args.save_total_limit = 1;
-  auto options = toy::options(args, 1);
-  options.compute_metrics = [values, i = std::size_t{0}](const etude::EvalPrediction&) mutable {
-    return etude::Metrics{{"score", values.at(i++)}};
-  };
+  auto options = toy::scored(std::move(values));
+  options.args.output_dir = folder;
+  options.args.save_total_limit = 1;
   return options;
 }
 
