@@ -34,8 +34,8 @@ Tensors stack(std::string_view kind, const std::vector<Example>& examples, Tenso
     }
     for (std::size_t t = 0; t < first.size(); ++t) {
       if (other[t].sizes() == first[t].sizes() && other[t].scalar_type() == first[t].scalar_type()) continue;
-      const auto name = first.names().empty() ? std::to_string(t) : fmt::format("'{}'", first.names()[t]);
-      const auto error = differs(fmt::format("{} {}", kind, name), describe(first[t]), describe(other[t]), i);
+      const auto error =
+          differs(fmt::format("{} {}", kind, first.title(t)), describe(first[t]), describe(other[t]), i);
       throw DataError(fmt::format("{}; {}", error.what(),
                                   other[t].sizes() == first[t].sizes() ? "convert them to one type"
                                                                        : "a data_collator can pad them"));
@@ -54,10 +54,6 @@ Tensors stack(std::string_view kind, const std::vector<Example>& examples, Tenso
 }  // namespace
 
 }  // namespace detail
-
-}  // namespace etude::inline v0
-
-namespace etude::inline v0 {
 
 Batch default_data_collator(const std::vector<Example>& examples, std::span<const std::int64_t> indices) {
   if (examples.empty()) throw DataError("there are no examples to make a batch of");

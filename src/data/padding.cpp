@@ -46,7 +46,7 @@ class Padding {
       const auto name = names.empty() ? std::string() : names[t];
       if (!wants(name, (examples_.front().*part)[t])) continue;
       const auto found = options_.values.find(name);
-      const auto label = name.empty() ? fmt::format("{} {}", kind, t) : fmt::format("{} '{}'", kind, name);
+      const auto label = fmt::format("{} {}", kind, (examples_.front().*part).title(t));
       pad_tensor(label, part, t, found == options_.values.end() ? value : found->second);
     }
   }

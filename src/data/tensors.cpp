@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <initializer_list>
 #include <memory>
@@ -19,33 +20,11 @@
 namespace etude::inline v0 {
 
 std::string dtype_name(torch::ScalarType dtype) {
-  switch (dtype) {
-    case torch::kByte:
-      return "uint8";
-    case torch::kChar:
-      return "int8";
-    case torch::kShort:
-      return "int16";
-    case torch::kInt:
-      return "int32";
-    case torch::kLong:
-      return "int64";
-    case torch::kHalf:
-      return "float16";
-    case torch::kFloat:
-      return "float32";
-    case torch::kDouble:
-      return "float64";
-    case torch::kComplexHalf:
-      return "complex32";
-    case torch::kComplexFloat:
-      return "complex64";
-    case torch::kComplexDouble:
-      return "complex128";
-    default:
-      break;
-  }
-  return detail::lower_case(c10::toString(dtype));
+  // In the order of torch::ScalarType; the others have the same name in Python but for its case.
+  static constexpr std::array names{"uint8",   "int8",    "int16",     "int32",     "int64",     "float16",
+                                    "float32", "float64", "complex32", "complex64", "complex128"};
+  const auto index = static_cast<std::size_t>(dtype);
+  return index < names.size() ? names[index] : detail::lower_case(c10::toString(dtype));
 }
 
 std::string describe(const torch::Tensor& tensor) {
@@ -105,10 +84,9 @@ std::string Tensors::title(std::size_t index) const {
 
 const torch::Tensor& Tensors::at(std::string_view name) const {
   if (const auto* found = find(name)) return *found;
-  if (empty()) throw NoTensorsError(fmt::format("no tensor is named '{}': there are none", name));
-  throw DataError(names_
-                      ? fmt::format("no tensor is named '{}'; there are: {}", name, fmt::join(names(), ", "))
-                      : fmt::format("no tensor is named '{}': the {} here have no names", name, size()));
+  refuse(empty()  ? fmt::format("no tensor is named '{}': there are none", name)
+         : names_ ? fmt::format("no tensor is named '{}'; there are: {}", name, fmt::join(names(), ", "))
+                  : fmt::format("no tensor is named '{}': the {} here have no names", name, size()));
 }
 
 std::string describe(const Tensors& tensors) {
@@ -122,15 +100,7 @@ std::string describe(const Tensors& tensors) {
   return text;
 }
 
-void Tensors::throw_not_single() const {
-  const auto what = fmt::format("one tensor was expected, not {}: {}", size(), describe(*this));
-  if (empty()) throw NoTensorsError(what);
-  throw DataError(what);
-}
-
-void Tensors::throw_no_such(std::size_t index) const {
-  const auto what = fmt::format("tensor {} (counted from 0) was requested, but there are {}: {}", index,
-                                size(), describe(*this));
+void Tensors::refuse(const std::string& what) const {
   if (empty()) throw NoTensorsError(what);
   throw DataError(what);
 }
@@ -153,7 +123,7 @@ const Division& Tensors::division(std::size_t index) const {
 }
 
 const torch::Tensor& Tensors::single() const {
-  if (size() != 1) throw_not_single();
+  if (size() != 1) refuse(fmt::format("one tensor was expected, not {}: {}", size(), describe(*this)));
   return tensors_.front();
 }
 
@@ -164,7 +134,9 @@ Tensors Tensors::to(torch::Device device, bool non_blocking) const {
 }
 
 std::size_t Tensors::checked(std::size_t index) const {
-  if (index >= size()) throw_no_such(index);
+  if (index >= size())
+    refuse(fmt::format("tensor {} (counted from 0) was requested, but there are {}: {}", index, size(),
+                       describe(*this)));
   return index;
 }
 

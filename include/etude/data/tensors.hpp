@@ -119,8 +119,7 @@ class Tensors {
 
  private:
   std::size_t checked(std::size_t index) const;
-  [[noreturn]] void throw_no_such(std::size_t index) const;
-  [[noreturn]] void throw_not_single() const;
+  [[noreturn]] void refuse(const std::string& what) const;
 
   c10::SmallVector<torch::Tensor, 2> tensors_;  // most batches and outputs need no heap allocation
   std::shared_ptr<const std::vector<std::string>> names_;
