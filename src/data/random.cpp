@@ -53,10 +53,6 @@ at::Generator& example_generator(std::uint64_t seed, std::int64_t index) {
 
 }  // namespace detail
 
-}  // namespace etude::inline v0
-
-namespace etude::inline v0 {
-
 at::Generator& data_generator() {
   auto& own = detail::this_threads_generator();
   if (own.seed) own.generator.set_current_seed(*std::exchange(own.seed, {}));

@@ -111,7 +111,11 @@ class Dataset {
 
   /// Returns a dataset with a copy of the source, for use in another thread. Throws ArgumentError if it can't
   /// be copied.
-  Dataset copy_for_worker() const;
+  Dataset copy_for_worker() const {
+    Dataset copy = *this;
+    copy.source_ = source_->copy();
+    return copy;
+  }
 
  private:
   template <class T>
@@ -139,6 +143,9 @@ class Dataset {
 /// process's part, for training, evaluation or prediction. Each process goes over its whole part once per
 /// epoch; a process whose part is shorter joins the last steps of the others with examples of weight 0. All
 /// processes must declare it. With a single process, it changes nothing.
-Dataset already_divided(Dataset part);
+inline Dataset already_divided(Dataset part) {
+  part.is_divided_ = true;
+  return part;
+}
 
 }  // namespace etude::inline v0

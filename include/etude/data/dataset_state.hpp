@@ -54,7 +54,10 @@ concept means_to_keep_dataset_state =
     requires(T& loaded, const DatasetState& state) { loaded.load_state(state); };
 
 /// Copies the state's tensors, so that nobody else changes them.
-DatasetState copy_of(DatasetState state);
+inline DatasetState copy_of(DatasetState state) {
+  for (auto& [name, tensor] : state.tensors) tensor = tensor.detach().clone();
+  return state;
+}
 
 template <class T>
 DatasetState state_of(const T& dataset) {

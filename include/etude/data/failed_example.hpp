@@ -12,6 +12,9 @@ struct FailedExample {
 };
 
 /// The last failed example in this thread, or in a worker that reported it to this thread.
-FailedExample& last_failed_example();
+inline FailedExample& last_failed_example() {
+  thread_local FailedExample example;
+  return example;
+}
 
 }  // namespace etude::inline v0::detail

@@ -132,7 +132,7 @@ class VariableWriter {
       return write(*state, path);
     } else if constexpr (std::same_as<T, std::string>) {
       return text(value, path);
-    } else if constexpr (JsonValue<T> || OneText<T>) {
+    } else if constexpr (JsonValue<T> || OneText<T> || std::same_as<T, std::vector<bool>>) {
       return to_json_value(value);
     } else if constexpr (std::is_enum_v<T>) {
       return to_json_value(static_cast<std::underlying_type_t<T>>(value));
@@ -148,8 +148,6 @@ class VariableWriter {
     } else if constexpr (NumberList<T>) {
       if (value.size() > most_numbers_in_json)
         return numbers(value.data(), value.size(), tensor_type_of<typename T::value_type>(), path);
-      return to_json_value(value);
-    } else if constexpr (std::same_as<T, std::vector<bool>>) {
       return to_json_value(value);
     } else if constexpr (ReflectedStruct<T>) {
       auto json = Json::object();
@@ -231,7 +229,7 @@ class VariableReader {
         assign_later([&target, text = *std::move(text)] { target = text; });
     } else if constexpr (JsonValue<T>) {
       assign_later([&target, json] { target = json; });
-    } else if constexpr (OneText<T>) {
+    } else if constexpr (OneText<T> || std::same_as<T, std::vector<bool>>) {
       read_plain(json, target, path);
     } else if constexpr (std::is_enum_v<T>) {
       const auto number = std::make_shared<std::underlying_type_t<T>>();
@@ -259,8 +257,6 @@ class VariableReader {
         const auto* first = static_cast<const typename T::value_type*>(bytes.data_ptr());
         target.assign(first, first + bytes.numel());
       });
-    } else if constexpr (std::same_as<T, std::vector<bool>>) {
-      read_plain(json, target, path);
     } else if constexpr (ReflectedStruct<T>) {
       std::vector<std::string_view> names;
       for_each_field(target, [&](std::string_view name, std::string_view, auto&) { names.push_back(name); });

@@ -82,7 +82,11 @@ class ComputeMetrics {
   }
 
   /// The state of a StreamingMetric.
-  std::vector<metrics::MetricState> state() const;
+  std::vector<metrics::MetricState> state() const {
+    std::vector<metrics::MetricState> result;
+    call_({.state = &result});
+    return result;
+  }
   /// The result of a StreamingMetric with all these states merged; empty if there are none.
   Metrics merged(const std::vector<std::vector<metrics::MetricState>>& states) const {
     return call_({.states = &states});
