@@ -1,11 +1,17 @@
 #include "etude/callbacks/run_history.hpp"
 
+#include <ATen/ops/scalar_tensor.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "etude/any_trainer.hpp"
+#include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"
 #include "etude/events.hpp"
 #include "etude/reflect/json.hpp"
@@ -23,8 +29,35 @@ void RunHistoryCallback::on(const TrainBegin&) {
   const bool from_scratch = !std::exchange(is_resumed_, false);
   if (from_scratch && reset_on_train_) history_->reset();
   if (from_scratch) is_at_end_ = false;
+  if (from_scratch) forget_losses();
   is_training_ = true;
-  loss_.begin(from_scratch);
+}
+
+void RunHistoryCallback::on(const StepBegin&) {
+  if (!std::exchange(is_group_resumed_, false)) group_.clear();
+  micro_batches_ = group_.size();
+}
+
+void RunHistoryCallback::on(const BackwardEnd& e) {
+  if (e.share == 0.0) return;  // It only keeps this process in step with the others.
+  if (group_.size() < micro_batches_) group_.push_back({e.loss, e.share.value_or(0), e.batch.size});
+}
+
+void RunHistoryCallback::on(const StepRestarted&) {
+  group_.clear();
+  micro_batches_ = 0;
+}
+
+void RunHistoryCallback::on(const StepEnd& e) {
+  std::int64_t examples = 0;
+  for (const auto& part : group_) examples += part.examples;
+  // If the losses add up to a mean over items, each is weighted by all examples of the group, over all
+  // processes, which have equally many.
+  const auto all = static_cast<double>(examples * e.args.world_size());
+  for (const auto& [loss, share, size] : group_)
+    losses_.add(loss, share > 0 ? static_cast<double>(size) / share : all);
+  examples_ += examples;
+  group_.clear();
 }
 
 void RunHistoryCallback::on(const Evaluate& e) {
@@ -47,8 +80,11 @@ std::string RunHistoryCallback::loss_name(const std::string& prefix, bool is_int
 
 void RunHistoryCallback::on(const EpochEnd& e) {
   is_at_end_ = true;
-  if (const auto loss = loss_.take(e.trainer.communicator()))
-    history_->update_metric("train_loss_epoch", *loss);
+  const auto sums = torch::tensor({losses_.state().sum, static_cast<double>(examples_)}, torch::kDouble);
+  e.trainer.communicator().sum(sums);
+  if (const auto examples = sums[1].item<double>(); examples > 0)
+    history_->update_metric("train_loss_epoch", sums[0].item<double>() / examples);
+  forget_losses();
 }
 
 void RunHistoryCallback::on(const TrainingRunEpochEnd& e) {
@@ -57,9 +93,13 @@ void RunHistoryCallback::on(const TrainingRunEpochEnd& e) {
 }
 
 nlohmann::ordered_json RunHistoryCallback::state() const {
-  return {{"history", history_->state()},
-          {"is_at_end", is_at_end_},
-          {"epoch_loss", to_json_value(loss_.state())}};
+  EpochLossState loss{.losses = losses_.state(), .examples = examples_};
+  for (const auto& [value, share, size] : group_) {
+    loss.group_losses.push_back(value.item<double>());
+    loss.group_shares.push_back(share);
+    loss.group_examples.push_back(size);
+  }
+  return {{"history", history_->state()}, {"is_at_end", is_at_end_}, {"epoch_loss", to_json_value(loss)}};
 }
 
 void RunHistoryCallback::load_state(const nlohmann::ordered_json& saved) {
@@ -67,8 +107,23 @@ void RunHistoryCallback::load_state(const nlohmann::ordered_json& saved) {
   const auto loss = from_json_value<EpochLossState>(saved.at("epoch_loss"));
   history_->load_state(saved.at("history"));
   is_at_end_ = is_at_end;
-  loss_.load_state(loss);
-  is_resumed_ = true;
+  losses_.load_state(loss.losses);
+  const auto count = [](std::int64_t n) { return std::clamp<std::int64_t>(n, 0, detail::most_steps); };
+  examples_ = count(loss.examples);
+  group_.clear();
+  const auto micro_batches =
+      std::min({loss.group_losses.size(), loss.group_shares.size(), loss.group_examples.size()});
+  for (std::size_t i = 0; i < micro_batches; ++i)
+    group_.push_back({at::scalar_tensor(loss.group_losses[i], at::kDouble), loss.group_shares[i],
+                      count(loss.group_examples[i])});
+  is_resumed_ = is_group_resumed_ = true;
+}
+
+void RunHistoryCallback::forget_losses() {
+  losses_.reset();
+  examples_ = 0;
+  group_.clear();
+  is_group_resumed_ = false;
 }
 
 }  // namespace etude::inline v0

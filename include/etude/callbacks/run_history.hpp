@@ -1,16 +1,29 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "etude/callbacks/epoch_loss.hpp"
 #include "etude/events.hpp"
 #include "etude/metrics/metric_history.hpp"
-#include "etude/metrics/metrics.hpp"
+#include "etude/metrics/running_mean.hpp"
+#include "etude/reflect/struct.hpp"
 
 namespace etude::inline v0 {
+
+/// The training losses of the epoch under way, in a checkpoint.
+struct EpochLossState {
+  ETUDE_STRUCT(EpochLossState, (RunningMeanState, losses, "of the update steps"),
+               (std::int64_t, examples, "of the update steps", 0),
+               (std::vector<double>, group_losses, "of the micro-batches of the update under way"),
+               (std::vector<double>, group_shares, "of their means; 0 where they add up by themselves"),
+               (std::vector<std::int64_t>, group_examples, "of these"));
+};
 
 /// Fills a RunHistory, with the names that pytorch-accelerated's trainer uses:
 ///
@@ -37,12 +50,12 @@ class RunHistoryCallback {
   RunHistory& history() const { return *history_; }
 
   void on(const TrainBegin& e);
-  void on(const StepBegin& e) { loss_.on(e); }
-  void on(const ForwardBegin& e) { loss_.on(e); }
-  void on(const BackwardEnd& e) { loss_.on(e); }
-  void on(const StepRestarted& e) { loss_.on(e); }
-  void on(const StepSkipped& e) { loss_.on(e); }
-  void on(const StepEnd& e) { loss_.on(e); }
+  void on(const StepBegin&);
+  void on(const ForwardBegin&) { ++micro_batches_; }
+  void on(const BackwardEnd& e);
+  void on(const StepRestarted&);
+  void on(const StepSkipped&) { group_.clear(); }
+  void on(const StepEnd& e);
   void on(const EvaluateBegin& e) { prefixes_.emplace_back(e.metric_key_prefix); }
   void on(const Evaluate& e);
   void on(const EvaluateEnd&) {
@@ -56,6 +69,7 @@ class RunHistoryCallback {
   void load_state(const nlohmann::ordered_json& saved);
 
  private:
+  void forget_losses();
   std::string loss_name(const std::string& prefix, bool is_intermediate) const;
 
   std::shared_ptr<RunHistory> history_;
@@ -63,8 +77,20 @@ class RunHistoryCallback {
   bool is_resumed_ = false;  // Its state is from a checkpoint.
   bool is_training_ = false;
   bool is_at_end_ = false;             // of an epoch, to which its evaluation belongs
-  mutable EpochLoss loss_;             // its losses are read from a device when they are saved
   std::vector<std::string> prefixes_;  // those of the current evaluations
+
+  // The training loss of the epoch: its mean over the examples of the updates, before division for
+  // accumulation.
+  struct MicroBatch {
+    at::Tensor loss;
+    double share;
+    std::int64_t examples;
+  };
+  mutable RunningMean losses_;  // weighted so that they sum to the loss of all examples; saving reads them
+  std::int64_t examples_ = 0;
+  std::vector<MicroBatch> group_;
+  std::size_t micro_batches_ = 0;  // in the group, without those that an optimizer evaluates again
+  bool is_group_resumed_ = false;  // The current group began before the checkpoint.
 };
 
 }  // namespace etude::inline v0
