@@ -16,7 +16,10 @@ struct EpochCount {
                (std::int64_t, last_step, "the step at which the last one ended", 0),
                (bool, has_begun, "whether it has counted from the beginning or been restored", false));
 
-  void begin(const TrainBegin& e);
+  void begin(const TrainBegin& e) {
+    if (e.state.global_step == 0) *this = {};
+    if (!std::exchange(has_begun, true)) ended = static_cast<std::int64_t>(e.state.epoch + 1e-9);
+  }
 
   /// At EpochEnd or TrainingRunEpochEnd: whether an epoch is complete, and had steps.
   template <class End>

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "etude/events.hpp"
+#include "etude/reflect/check_fields.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude::inline v0 {
@@ -16,8 +18,11 @@ struct LimitBatchesCallback {
   ETUDE_STRUCT(LimitBatchesCallback,
                (std::int64_t, num_batches, "batches of an epoch or an evaluation" | at_least(1), 0));
 
-  void on(const InitEnd&);
-  void on(DataLoaderCreated& e);
+  void on(const InitEnd&) { detail::check_fields(*this); }
+  void on(DataLoaderCreated& e) {
+    if (e.use != LoaderUse::predict)
+      e.max_batches = std::min(e.max_batches.value_or(num_batches), num_batches);
+  }
 };
 
 }  // namespace etude::inline v0

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "etude/events.hpp"
+#include "etude/reflect/check_fields.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude::inline v0 {
@@ -20,8 +22,11 @@ struct LimitEvalStepsCallback {
                (std::int64_t, num_eval_steps, "batches of a limited evaluation" | at_least(1), 0),
                (bool, limit_intermediate_only, "don't limit evaluations outside of an epoch", true));
 
-  void on(const InitEnd&);
-  void on(DataLoaderCreated& e);
+  void on(const InitEnd&) { detail::check_fields(*this); }
+  void on(DataLoaderCreated& e) {
+    if (e.use == LoaderUse::evaluate && (e.is_intermediate || !limit_intermediate_only))
+      e.max_batches = std::min(e.max_batches.value_or(num_eval_steps), num_eval_steps);
+  }
 };
 
 }  // namespace etude::inline v0

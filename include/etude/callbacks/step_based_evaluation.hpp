@@ -25,7 +25,11 @@ struct StepBasedEvaluationCallback {
   };
   State state = {};
 
-  void on(const TrainBegin& e);
+  void on(const TrainBegin& e) {
+    state.timer.begin(e, eval_every_n_steps, "eval_every_n_steps");
+    if (e.trainer.options().eval_dataset.empty())
+      throw ArgumentError("eval_dataset is not set: StepBasedEvaluationCallback needs it");
+  }
   void on(const StepEnd& e) {
     if (state.timer.due(e, eval_every_n_steps)) e.control.should_evaluate = true;
   }
