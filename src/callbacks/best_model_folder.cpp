@@ -4,7 +4,6 @@
 #include <torch/version.h>
 
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <string>
 #include <system_error>

@@ -5,7 +5,6 @@
 #include <mutex>
 #include <utility>
 
-#include "etude/any_trainer.hpp"
 #include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"
 #include "etude/callbacks/log_file.hpp"

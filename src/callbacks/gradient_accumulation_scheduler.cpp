@@ -4,6 +4,8 @@
 
 #include <iterator>
 
+#include "etude/base/error.hpp"
+
 namespace etude::inline v0 {
 
 void GradientAccumulationScheduler::on(AccumulationPlanned& e) const {

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <string>
 
 #include "etude/callbacks/log_moment.hpp"
 #include "etude/optim/named_optimizer.hpp"

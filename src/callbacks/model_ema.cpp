@@ -1,9 +1,7 @@
 #include "etude/callbacks/model_ema.hpp"
 
 #include <algorithm>
-#include <filesystem>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "etude/base/error.hpp"
+
 namespace etude::inline v0 {
 
 void MoveModulesToDeviceCallback::check() const {

@@ -5,7 +5,6 @@
 
 #include <memory>
 
-#include "etude/base/error.hpp"
 #include "etude/base/message.hpp"
 #include "etude/callbacks/log_file.hpp"
 #include "etude/model/model.hpp"

@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "etude/any_trainer.hpp"
+
 namespace etude::inline v0 {
 
 void SamplesToFolderCallback::on(const LogSamples& e) {

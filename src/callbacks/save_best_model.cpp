@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <string>
 
 #include "etude/any_trainer.hpp"
 #include "etude/base/error.hpp"

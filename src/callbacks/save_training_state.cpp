@@ -2,12 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <utility>
-
-#include "etude/base/error.hpp"
 #include "etude/callbacks/checkpoint_keeper.hpp"
 #include "etude/reflect/check_fields.hpp"
 

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <memory>
 #include <numbers>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 
 #include "etude/base/error.hpp"
 #include "etude/callbacks/log_moment.hpp"

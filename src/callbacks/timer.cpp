@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <optional>
 #include <regex>
-#include <string>
 #include <string_view>
 
 #include "etude/base/error.hpp"

@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <filesystem>
-#include <string>
 #include <system_error>
 
 #include "etude/base/message.hpp"

@@ -8,7 +8,6 @@
 #include <atomic>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <cstdio>
 #include <deque>
 #include <memory>
@@ -17,7 +16,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "epoch.hpp"
+#include "etude/base/counting.hpp"
 #include "etude/data/dataset.hpp"
 #include "etude/data/dataset_state.hpp"
 

@@ -10,7 +10,6 @@
 #include <cstring>
 #include <exception>
 #include <set>
-#include <utility>
 
 #include "etude/base/error.hpp"
 #include "etude/base/utf8.hpp"

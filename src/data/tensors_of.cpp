@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "etude/base/error.hpp"
+
 namespace etude::inline v0::detail {
 
 void TensorCollector::tensor(const torch::Tensor& tensor) {

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "etude/base/error.hpp"
+
 namespace etude::inline v0::detail {
 
 WorkerPool::WorkerPool(std::vector<Dataset> datasets) {

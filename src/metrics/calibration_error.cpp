@@ -5,7 +5,6 @@
 
 #include <cmath>
 #include <limits>
-#include <tuple>
 #include <utility>
 
 #include "etude/base/error.hpp"

@@ -1,13 +1,10 @@
 #include "etude/metrics/pending_logs.hpp"
 
-#include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "etude/metrics/metrics.hpp"
 #include "etude/metrics/running_mean.hpp"
-#include "etude/reflect/struct.hpp"
 
 namespace etude::inline v0 {
 

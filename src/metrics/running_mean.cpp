@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -16,7 +15,6 @@
 #include "etude/base/error.hpp"
 #include "etude/data/tensors.hpp"
 #include "etude/metrics/metrics.hpp"
-#include "etude/reflect/struct.hpp"
 
 namespace etude::inline v0 {
 

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <map>
 
-#include "etude/base/error.hpp"
 #include "etude/events.hpp"
 
 namespace etude::inline v0 {

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/error.hpp"
 #include "etude/events.hpp"
 #include "etude/model/model.hpp"
 

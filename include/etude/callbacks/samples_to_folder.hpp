@@ -6,7 +6,6 @@
 
 #include <string>
 
-#include "etude/any_trainer.hpp"
 #include "etude/callbacks/log_file.hpp"
 #include "etude/events.hpp"
 #include "etude/io/file_system.hpp"

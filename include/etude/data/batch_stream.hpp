@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/counting.hpp"
 #include "etude/data/batch.hpp"
 #include "etude/data/collate.hpp"
 #include "etude/data/dataset_state.hpp"

@@ -20,7 +20,6 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/error.hpp"
 #include "etude/data/tensors.hpp"
 
 namespace etude::inline v0 {

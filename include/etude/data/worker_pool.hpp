@@ -13,7 +13,6 @@
 #include <thread>
 #include <vector>
 
-#include "etude/base/error.hpp"
 #include "etude/base/interrupt.hpp"
 #include "etude/data/dataset.hpp"
 #include "etude/data/failed_example.hpp"

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "etude/metrics/eval_prediction.hpp"
 #include "etude/metrics/metrics.hpp"

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "etude/metrics/streaming_metric.hpp"
 #include "etude/reflect/enum.hpp"

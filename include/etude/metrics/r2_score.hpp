@@ -2,8 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <utility>
-
 #include "etude/metrics/regression_examples.hpp"
 #include "etude/metrics/streaming_metric.hpp"
 

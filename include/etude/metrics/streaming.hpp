@@ -4,12 +4,10 @@
 
 #include <cstddef>
 #include <string>
-#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
 
-#include "etude/data/tensors.hpp"
 #include "etude/metrics/eval_prediction.hpp"
 #include "etude/metrics/metrics.hpp"
 #include "etude/metrics/streaming_metric.hpp"

@@ -3,7 +3,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <concepts>
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
