@@ -3,11 +3,7 @@
 #include <fmt/format.h>
 #include <torch/version.h>
 
-#include <filesystem>
-#include <optional>
-#include <string>
 #include <system_error>
-#include <vector>
 
 #include "etude/any_trainer.hpp"
 #include "etude/base/error.hpp"

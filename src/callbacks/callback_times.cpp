@@ -3,14 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "etude/base/message.hpp"
-#include "etude/events.hpp"
 
 namespace etude::inline v0 {
 

@@ -1,10 +1,6 @@
 #include "etude/callbacks/checkpoint_keeper.hpp"
 
-#include <filesystem>
-#include <string>
-#include <string_view>
 #include <utility>
-#include <vector>
 
 #include "etude/any_trainer.hpp"
 #include "etude/base/error.hpp"

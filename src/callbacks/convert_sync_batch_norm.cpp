@@ -1,11 +1,7 @@
 #include "etude/callbacks/convert_sync_batch_norm.hpp"
 
-#include <memory>
-
 #include "etude/any_trainer.hpp"
 #include "etude/base/message.hpp"
-#include "etude/events.hpp"
-#include "etude/parallel/sync_batch_norm.hpp"
 
 namespace etude::inline v0 {
 

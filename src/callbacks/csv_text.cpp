@@ -3,9 +3,6 @@
 #include <fmt/format.h>
 
 #include <cstddef>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "etude/metrics/metrics.hpp"
 

@@ -3,10 +3,6 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <string_view>
 #include <utility>
 
 #include "etude/callbacks/log_moment.hpp"

@@ -2,15 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-#include <optional>
-#include <string>
-
 #include "etude/any_trainer.hpp"
 #include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"
 #include "etude/base/message.hpp"
-#include "etude/events.hpp"
 #include "etude/metrics/best_model.hpp"
 #include "etude/reflect/check_fields.hpp"
 

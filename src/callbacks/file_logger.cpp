@@ -6,16 +6,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
-#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "etude/base/error.hpp"
 #include "etude/base/message.hpp"

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <optional>
-#include <string_view>
 #include <utility>
 
 #include "etude/base/counting.hpp"

@@ -3,12 +3,8 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <string>
-#include <utility>
 
 #include "etude/base/message.hpp"
-#include "etude/events.hpp"
-#include "etude/metrics/metrics.hpp"
 
 namespace etude::inline v0 {
 

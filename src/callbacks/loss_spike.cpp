@@ -1,17 +1,11 @@
 #include "etude/callbacks/loss_spike.hpp"
 
 #include <fmt/format.h>
-#include <torch/types.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <unordered_map>
-#include <utility>
-#include <vector>
 
 #include "etude/any_trainer.hpp"
 #include "etude/base/counting.hpp"

@@ -1,7 +1,6 @@
 #include "etude/callbacks/model_ema.hpp"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -13,7 +12,6 @@
 #include "etude/callbacks/watched_metric.hpp"
 #include "etude/formats/safetensors.hpp"
 #include "etude/io/folder.hpp"
-#include "etude/optim/averaged_weights.hpp"
 #include "etude/reflect/check_fields.hpp"
 
 namespace etude::inline v0 {

@@ -7,13 +7,9 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <cstdio>
-#include <string>
-#include <string_view>
 #include <unordered_set>
 #include <utility>
-#include <vector>
 
 #include "etude/any_trainer.hpp"
 #include "etude/base/message.hpp"

@@ -2,12 +2,10 @@
 
 #include <ATen/ops/rand_like.h>
 #include <fmt/format.h>
-#include <torch/types.h>
 
 #include <cmath>
 
 #include "etude/base/error.hpp"
-#include "etude/events.hpp"
 #include "etude/model/model.hpp"
 #include "etude/reflect/check_fields.hpp"
 

@@ -10,10 +10,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <span>
-#include <string>
-#include <string_view>
 #include <utility>
-#include <vector>
 
 #include "etude/any_trainer.hpp"
 #include "etude/base/error.hpp"

@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include "etude/base/message.hpp"
-#include "etude/events.hpp"
 
 namespace etude::inline v0 {
 namespace detail {

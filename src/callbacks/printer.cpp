@@ -11,7 +11,6 @@
 #include "etude/base/console.hpp"
 #include "etude/base/message.hpp"
 #include "etude/base/named_format.hpp"
-#include "etude/events.hpp"
 #include "etude/metrics/metrics.hpp"
 
 namespace etude::inline v0 {

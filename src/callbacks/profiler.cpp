@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
-#include <memory>
-
 #include "etude/base/message.hpp"
 #include "etude/callbacks/log_file.hpp"
 #include "etude/model/model.hpp"

@@ -3,21 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <cstdio>
-#include <memory>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <utility>
 
 #include "etude/base/counting.hpp"
-#include "etude/base/progress_bar.hpp"
 #include "etude/callbacks/printer.hpp"
 #include "etude/data/data_loader.hpp"
-#include "etude/events.hpp"
 #include "etude/metrics/best_model.hpp"
-#include "etude/metrics/metrics.hpp"
 #include "etude/metrics/speed.hpp"
 
 namespace etude::inline v0 {

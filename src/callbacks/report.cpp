@@ -3,14 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <filesystem>
-#include <string>
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include "etude/any_trainer.hpp"
 #include "etude/base/base64.hpp"
@@ -28,7 +24,6 @@
 #include "etude/reflect/check_fields.hpp"
 #include "etude/reflect/json.hpp"
 #include "etude/report/picture.hpp"
-#include "etude/report/run_report.hpp"
 
 namespace etude::inline v0 {
 namespace detail {

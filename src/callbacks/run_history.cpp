@@ -4,16 +4,11 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <string>
 #include <utility>
 
 #include "etude/any_trainer.hpp"
 #include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"
-#include "etude/events.hpp"
 #include "etude/reflect/json.hpp"
 
 namespace etude::inline v0 {

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <string>
-
 #include "etude/any_trainer.hpp"
 
 namespace etude::inline v0 {

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "etude/callbacks/checkpoint_keeper.hpp"
 #include "etude/reflect/check_fields.hpp"
 
 namespace etude::inline v0 {

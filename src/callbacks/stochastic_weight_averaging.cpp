@@ -7,11 +7,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <numbers>
 #include <utility>
-#include <vector>
 
 #include "etude/any_trainer.hpp"
 #include "etude/base/counting.hpp"

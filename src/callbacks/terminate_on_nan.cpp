@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "etude/base/error.hpp"
-#include "etude/events.hpp"
 #include "etude/metrics/metrics.hpp"
 #include "etude/trainer_control.hpp"
 

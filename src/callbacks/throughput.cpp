@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
-#include <cstdint>
 
 #include "etude/base/error.hpp"
 #include "etude/callbacks/log_moment.hpp"

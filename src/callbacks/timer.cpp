@@ -3,12 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstddef>
-#include <optional>
 #include <regex>
-#include <string_view>
 
 #include "etude/base/error.hpp"
 #include "etude/reflect/interval.hpp"

@@ -8,7 +8,6 @@
 #include <system_error>
 
 #include "etude/base/message.hpp"
-#include "etude/callbacks/checkpoint_keeper.hpp"
 #include "etude/reflect/check_fields.hpp"
 
 namespace etude::inline v0 {

@@ -10,11 +10,8 @@
 #include <cstddef>
 #include <cstdio>
 #include <deque>
-#include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "etude/base/counting.hpp"

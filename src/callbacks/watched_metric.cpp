@@ -5,9 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "etude/any_trainer.hpp"

@@ -6,7 +6,6 @@
 
 #include "etude/any_trainer.hpp"
 #include "etude/base/error.hpp"
-#include "etude/callbacks/checkpoint_keeper.hpp"
 #include "etude/optim/schedule_options.hpp"
 #include "etude/optim/schedules.hpp"
 #include "etude/training_arguments.hpp"

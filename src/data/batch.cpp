@@ -5,17 +5,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstddef>
-#include <cstdint>
 #include <numeric>
-#include <string>
-#include <string_view>
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include "etude/base/error.hpp"
-#include "etude/data/tensors.hpp"
 
 namespace etude::inline v0 {
 

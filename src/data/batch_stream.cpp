@@ -1,14 +1,10 @@
 #include "etude/data/batch_stream.hpp"
 
 #include <algorithm>
-#include <cstdint>
-#include <memory>
-#include <optional>
 
 #include "epoch.hpp"
 #include "etude/base/counting.hpp"
 #include "etude/data/dataset.hpp"
-#include "etude/data/dataset_state.hpp"
 
 namespace etude::inline v0 {
 

@@ -3,13 +3,8 @@
 #include <ATen/ops/stack.h>
 
 #include <cstddef>
-#include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
-
-#include "etude/data/batch.hpp"
 
 namespace etude::inline v0 {
 namespace detail {

@@ -14,7 +14,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"

@@ -8,21 +8,13 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
-#include <memory>
 #include <mutex>
-#include <optional>
-#include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "epoch.hpp"
 #include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"
 #include "etude/base/interrupt.hpp"
-#include "etude/data/batch_stream.hpp"
-#include "etude/data/dataset.hpp"
 #include "etude/data/random.hpp"
 #include "etude/libtorch/generators.hpp"
 

@@ -5,33 +5,15 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <c10/util/ArrayRef.h>
 #include <c10/util/SmallVector.h>
 
-#include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <concepts>
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <span>
-#include <string>
 #include <thread>
-#include <type_traits>
-#include <utility>
-#include <vector>
 
-#include "etude/base/error.hpp"
 #include "etude/base/interrupt.hpp"
-#include "etude/data/collate.hpp"
-#include "etude/data/example_of.hpp"
 #include "etude/io/checksum.hpp"
 #include "etude/io/own_threads.hpp"
-#include "etude/reflect/type_name.hpp"
 
 namespace etude::inline v0::detail {
 

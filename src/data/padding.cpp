@@ -9,11 +9,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
-#include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "etude/base/error.hpp"
 #include "etude/data/collate.hpp"

@@ -1,10 +1,8 @@
 #include "etude/data/parallel_streams.hpp"
 
 #include <fmt/format.h>
-#include <torch/types.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,7 +11,6 @@
 #include <vector>
 
 #include "etude/base/error.hpp"
-#include "etude/data/dataset.hpp"
 #include "etude/data/tensors.hpp"
 
 namespace etude::inline v0 {

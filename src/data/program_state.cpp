@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/cuda.h>
-#include <torch/types.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <exception>
-#include <set>
 
 #include "etude/base/error.hpp"
 #include "etude/base/utf8.hpp"

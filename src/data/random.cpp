@@ -1,15 +1,12 @@
 #include "etude/data/random.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/core/Generator.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <numeric>
 #include <optional>
 #include <random>
 #include <utility>
-#include <vector>
 
 #include "etude/base/interrupt.hpp"
 

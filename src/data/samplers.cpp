@@ -7,14 +7,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
 #include <mutex>
 #include <numeric>
 #include <random>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "etude/base/error.hpp"
 #include "etude/base/interrupt.hpp"

@@ -1,20 +1,10 @@
 #include "etude/data/tensors.hpp"
 
-#include <c10/util/SmallVector.h>
 #include <fmt/ranges.h>
-#include <torch/types.h>
 
 #include <algorithm>
 #include <array>
-#include <cstddef>
-#include <initializer_list>
-#include <memory>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
-#include "etude/base/error.hpp"
 #include "etude/base/lower_case.hpp"
 
 namespace etude::inline v0 {

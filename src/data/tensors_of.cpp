@@ -1,8 +1,5 @@
 #include "etude/data/tensors_of.hpp"
 
-#include <cstddef>
-#include <utility>
-
 #include "etude/base/error.hpp"
 
 namespace etude::inline v0::detail {

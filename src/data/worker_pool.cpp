@@ -2,14 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstddef>
-#include <exception>
-#include <memory>
-#include <mutex>
-#include <optional>
 #include <span>
 #include <utility>
-#include <vector>
 
 #include "etude/base/error.hpp"
 

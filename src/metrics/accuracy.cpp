@@ -8,8 +8,6 @@
 #include "etude/base/error.hpp"
 #include "etude/data/tensors.hpp"
 #include "etude/metrics/class_examples.hpp"
-#include "etude/metrics/eval_prediction.hpp"
-#include "etude/metrics/metrics.hpp"
 #include "etude/metrics/streaming.hpp"
 
 namespace etude::inline v0::metrics {

@@ -4,7 +4,6 @@
 #include <torch/types.h>
 
 #include <cstdint>
-#include <string>
 
 #include "etude/base/error.hpp"
 

@@ -4,17 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "etude/base/error.hpp"
-#include "etude/metrics/metrics.hpp"
 #include "etude/metrics/speed.hpp"
 #include "etude/reflect/nearest.hpp"
-#include "etude/trainer_state.hpp"
-#include "etude/training_arguments.hpp"
 
 namespace etude::inline v0 {
 

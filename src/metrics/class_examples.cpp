@@ -4,10 +4,7 @@
 #include <torch/types.h>
 
 #include <cmath>
-#include <cstdint>
 #include <limits>
-#include <optional>
-#include <string_view>
 
 #include "etude/base/error.hpp"
 #include "etude/data/tensors.hpp"

@@ -4,7 +4,6 @@
 #include <torch/types.h>
 
 #include <cmath>
-#include <cstdint>
 
 #include "etude/metrics/class_examples.hpp"
 

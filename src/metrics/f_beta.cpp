@@ -3,9 +3,6 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
-#include <string>
-#include <utility>
-
 #include "etude/base/error.hpp"
 #include "etude/metrics/class_examples.hpp"
 

@@ -4,12 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
-#include <cstddef>
-#include <initializer_list>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "etude/base/error.hpp"
 #include "etude/base/utf8.hpp"

@@ -1,11 +1,5 @@
 #include "etude/metrics/pending_logs.hpp"
 
-#include <utility>
-#include <vector>
-
-#include "etude/metrics/metrics.hpp"
-#include "etude/metrics/running_mean.hpp"
-
 namespace etude::inline v0 {
 
 void PendingLogs::merge(PendingLogs other) {

@@ -5,9 +5,7 @@
 #include <torch/types.h>
 
 #include <cmath>
-#include <cstdint>
 #include <limits>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -3,10 +3,6 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <string_view>
 #include <utility>
 
 #include "etude/base/error.hpp"

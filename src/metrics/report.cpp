@@ -5,17 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "etude/base/error.hpp"
 #include "etude/io/file_system.hpp"
-#include "etude/metrics/metrics.hpp"
 
 namespace etude::inline v0 {
 namespace detail {

@@ -1,15 +1,10 @@
 #include "etude/metrics/running_mean.hpp"
 
-#include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
 #include <fmt/format.h>
 
 #include <cmath>
-#include <cstdint>
-#include <optional>
 #include <utility>
-#include <variant>
-#include <vector>
 
 #include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"

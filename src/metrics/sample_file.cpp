@@ -1,7 +1,5 @@
 #include "etude/metrics/sample_file.hpp"
 
-#include <string>
-#include <string_view>
 #include <variant>
 
 namespace etude::inline v0::detail {

@@ -1,14 +1,8 @@
 #include "etude/metrics/speed.hpp"
 
-#include <chrono>
 #include <cmath>
-#include <cstdint>
 #include <initializer_list>
-#include <string>
-#include <string_view>
 #include <utility>
-
-#include "etude/metrics/metrics.hpp"
 
 namespace etude::inline v0 {
 namespace detail {

@@ -2,10 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstddef>
-#include <string>
-#include <vector>
-
 #include "etude/base/error.hpp"
 
 namespace etude::inline v0::metrics::detail {

@@ -6,9 +6,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "etude/base/error.hpp"
 #include "etude/data/tensors.hpp"

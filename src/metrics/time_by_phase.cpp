@@ -3,11 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cstddef>
 #include <numeric>
-#include <string>
-#include <vector>
 
 #include "etude/reflect/interval.hpp"
 
