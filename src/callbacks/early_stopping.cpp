@@ -30,18 +30,19 @@ void EarlyStoppingCallback::on(const EvaluateAll& e) {
   if (!state.watched.counts(e, count_intermediate)) return;
   const auto value = state.watched.look(metric(e), e.metrics);
   if (!value) return;
+  const bool greater = is_greater_better(e.args, metric(e), greater_is_better);
   const bool has_own_best = !watch_metric.empty() || !count_intermediate;
   const auto& bar = early_stopping_threshold_kind == EarlyStoppingThreshold::cumulative
                         ? state.last_improvement
                     : has_own_best ? state.best
                                    : e.state.best_metric;
-  if (beats(e, *value, bar, early_stopping_threshold)) {
+  if (beats(*value, bar, greater, early_stopping_threshold)) {
     state.early_stopping_patience_counter = 0;
     state.last_improvement = value;
   } else {
     detail::count_up(state.early_stopping_patience_counter);
   }
-  if (has_own_best && beats(e, *value, state.best, 0)) state.best = value;
+  if (has_own_best && beats(*value, state.best, greater)) state.best = value;
   stop_when_patience_is_out(e);
 }
 
@@ -54,13 +55,6 @@ void EarlyStoppingCallback::on(const TrainEnd& e) {
 
 std::string EarlyStoppingCallback::metric(const Context& e) const {
   return watch_metric.empty() ? best_metric_name(e.args) : watch_metric;
-}
-
-bool EarlyStoppingCallback::beats(const Context& e, double value, const std::optional<double>& bar,
-                                  double by) const {
-  if (std::isnan(value)) return false;
-  if (!bar || std::isnan(*bar)) return true;
-  return (is_greater_better(e.args, metric(e), greater_is_better) ? value - *bar : *bar - value) > by;
 }
 
 void EarlyStoppingCallback::throw_if_missing(const Context& e) const {

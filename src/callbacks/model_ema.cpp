@@ -8,6 +8,7 @@
 #include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"
 #include "etude/base/message.hpp"
+#include "etude/base/scoped_value.hpp"
 #include "etude/callbacks/best_model_folder.hpp"
 #include "etude/callbacks/watched_metric.hpp"
 #include "etude/formats/safetensors.hpp"
@@ -70,11 +71,7 @@ void ModelEmaCallback::on(const EvaluateAll& e) {
   if (!is_running || is_evaluating || !is_training_evaluation || !evaluate_during_training) return;
   if (e.trainer.options().eval_dataset.empty()) return;
   update(e);
-  const struct Evaluating {
-    bool& on;
-    explicit Evaluating(bool& flag) : on(flag) { on = true; }
-    ~Evaluating() { on = false; }
-  } evaluating(is_evaluating);
+  const ScopedValue evaluating(is_evaluating, true);
   const auto swap = weights->swap_in();
   const auto metrics = e.trainer.evaluate({.metric_key_prefix = "ema_model_eval"});
   if (save_path.empty() || (!count_intermediate && e.is_intermediate)) return;

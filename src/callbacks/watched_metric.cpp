@@ -10,13 +10,13 @@
 #include "etude/any_trainer.hpp"
 #include "etude/base/error.hpp"
 #include "etude/base/message.hpp"
+#include "etude/metrics/best_model.hpp"
 #include "etude/reflect/nearest.hpp"
 
 namespace etude::inline v0 {
 
 bool is_better(double value, std::optional<double> best, bool greater_is_better) {
-  if (!std::isfinite(value)) return false;
-  return !best || (greater_is_better ? value > *best : value < *best);
+  return std::isfinite(value) && beats(value, best, greater_is_better);
 }
 
 bool is_greater_better(const TrainingArguments& args, std::string_view metric, std::optional<bool> given) {

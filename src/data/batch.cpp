@@ -142,13 +142,12 @@ Batch make_batch(Tensors inputs, Tensors labels) {
                     "etude::RowsByLength; "
                     "inputs: {}; labels: {}",
                     describe(batch.inputs), describe(batch.labels)));
-  const auto fits = [&](const Tensors& tensors) {
-    for (std::size_t i = 0; i < tensors.size(); ++i)
-      if (tensors.is_row_per_example(i) && (tensors[i].dim() == 0 || tensors[i].size(0) != batch.size))
-        return false;
-    return true;
-  };
-  if (!fits(batch.inputs) || !fits(batch.labels))
+  bool fits = true;
+  detail::for_each_tensor(batch, [&](std::string_view, const Tensors& tensors, std::size_t i) {
+    if (tensors.is_row_per_example(i) && (tensors[i].dim() == 0 || tensors[i].size(0) != batch.size))
+      fits = false;
+  });
+  if (!fits)
     throw DataError(fmt::format(
         "every tensor's first dimension must be the number of examples, unless it says how its rows divide "
         "(etude::RowsByIndex and others); inputs: {}; labels: {}",

@@ -16,23 +16,21 @@ Tensors stack(std::string_view kind, const std::vector<Example>& examples, Tenso
   const Tensors& first = examples.front().*part;
   const auto differs = [&](std::string_view what, const std::string& one, const std::string& other,
                            std::size_t i) {
-    return DataError(
-        fmt::format("{} must be the same for all examples of a batch: {} in example {}, {} in example {}",
-                    what, one, indices.empty() ? 0 : indices[0], other,
-                    indices.empty() ? static_cast<std::int64_t>(i) : indices[i]));
+    return fmt::format("{} must be the same for all examples of a batch: {} in example {}, {} in example {}",
+                       what, one, indices.empty() ? 0 : indices[0], other,
+                       indices.empty() ? static_cast<std::int64_t>(i) : indices[i]);
   };
   for (std::size_t i = 1; i < examples.size(); ++i) {
     const Tensors& other = examples[i].*part;
-    if (other.size() != first.size() || other.names() != first.names()) {
-      throw differs(fmt::format("the {}s", kind), describe(first), describe(other), i);
-    }
+    if (other.size() != first.size() || other.names() != first.names())
+      throw DataError(differs(fmt::format("the {}s", kind), describe(first), describe(other), i));
     for (std::size_t t = 0; t < first.size(); ++t) {
       if (other[t].sizes() == first[t].sizes() && other[t].scalar_type() == first[t].scalar_type()) continue;
-      const auto error =
-          differs(fmt::format("{} {}", kind, first.title(t)), describe(first[t]), describe(other[t]), i);
-      throw DataError(fmt::format("{}; {}", error.what(),
-                                  other[t].sizes() == first[t].sizes() ? "convert them to one type"
-                                                                       : "a data_collator can pad them"));
+      throw DataError(fmt::format(
+          "{}; {}",
+          differs(fmt::format("{} {}", kind, first.title(t)), describe(first[t]), describe(other[t]), i),
+          other[t].sizes() == first[t].sizes() ? "convert them to one type"
+                                               : "a data_collator can pad them"));
     }
   }
   std::size_t position = 0;

@@ -16,10 +16,10 @@ std::string best_metric_name(const TrainingArguments& args) {
   return name.starts_with("eval_") ? name : "eval_" + name;
 }
 
-bool is_better(const TrainingArguments& args, double value, std::optional<double> best) {
+bool beats(double value, std::optional<double> best, bool greater_is_better, double margin) {
   if (std::isnan(value)) return false;
   if (!best || std::isnan(*best)) return true;
-  return is_greater_better(args) ? value > *best : value < *best;
+  return (greater_is_better ? value - *best : *best - value) > margin;
 }
 
 std::vector<std::string_view> names_to_offer(const Metrics& metrics) {
@@ -46,7 +46,7 @@ double best_metric(const TrainingArguments& args, const Metrics& metrics) {
 bool update_best_metric(const TrainingArguments& args, const Metrics& metrics, TrainerState& state) {
   if (!args.metric_for_best_model && !metrics.contains(best_metric_name(args))) return false;
   const double value = best_metric(args, metrics);
-  if (!is_better(args, value, state.best_metric)) return false;
+  if (!beats(value, state.best_metric, is_greater_better(args))) return false;
   state.best_metric = value;
   state.best_global_step = state.global_step;
   return true;

@@ -70,7 +70,6 @@ struct EarlyStoppingCallback {
 
  private:
   std::string metric(const Context& e) const;
-  bool beats(const Context& e, double value, const std::optional<double>& bar, double by) const;
   void throw_if_missing(const Context& e) const;
   bool is_out_of_patience() const { return state.early_stopping_patience_counter >= early_stopping_patience; }
   void stop_when_patience_is_out(const Context& e) const;

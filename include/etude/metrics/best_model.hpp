@@ -14,8 +14,9 @@ namespace etude::inline v0 {
 /// `metric_for_best_model` (the loss, if unset) with the prefix "eval_".
 std::string best_metric_name(const TrainingArguments& args);
 
-/// True if `value` is better than `best` according to `greater_is_better`. Ties and NaN aren't better.
-bool is_better(const TrainingArguments& args, double value, std::optional<double> best);
+/// True if `value` is better than `best` by more than `margin`. NaN never is; any number is better than
+/// nothing and than NaN.
+bool beats(double value, std::optional<double> best, bool greater_is_better, double margin = 0);
 
 /// The names of the metrics to suggest in messages: all but `epoch`, times and speeds; times and speeds too
 /// if nothing else is left.
