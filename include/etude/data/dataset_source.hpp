@@ -133,33 +133,28 @@ concept Generator = requires(T& source) {
 
 /// Saturates, so that a number too large for the result stays too large.
 template <class Size>
-std::int64_t signed_count(Size size) {
-  if constexpr (std::unsigned_integral<Size>) {
-    constexpr std::uintmax_t most = std::numeric_limits<std::int64_t>::max();
-    return static_cast<std::int64_t>(std::min<std::uintmax_t>(size, most));
+std::optional<std::int64_t> example_count(const Size& size) {
+  constexpr bool is_count = std::integral<Size> && !std::same_as<Size, bool>;
+  if constexpr (OptionalLike<Size>) {
+    return size.has_value() ? example_count(*size) : std::nullopt;
   } else {
-    return static_cast<std::int64_t>(size);
+    static_assert(is_count, "etude: a dataset's size() must return an integer or an optional integer");
+    constexpr std::uintmax_t most = std::numeric_limits<std::int64_t>::max();
+    if constexpr (std::unsigned_integral<Size>)
+      return static_cast<std::int64_t>(std::min<std::uintmax_t>(size, most));
+    else if constexpr (is_count)
+      return static_cast<std::int64_t>(size);
+    else
+      return std::nullopt;
   }
 }
 
-template <class Size>
-inline constexpr bool is_count = std::integral<Size> && !std::same_as<Size, bool>;
-template <OptionalLike Size>
-inline constexpr bool is_count<Size> = is_count<std::remove_cvref_t<decltype(*std::declval<Size&>())>>;
-
 template <class T>
 std::optional<std::int64_t> size_of(T& source) {
-  if constexpr (requires { source.size(); }) {
-    using Size = std::remove_cvref_t<decltype(source.size())>;
-    static_assert(is_count<Size>, "etude: a dataset's size() must return an integer or an optional integer");
-    if constexpr (OptionalLike<Size>) {
-      const auto size = source.size();
-      return size.has_value() ? std::optional(signed_count(*size)) : std::nullopt;
-    } else if constexpr (is_count<Size>) {
-      return signed_count(source.size());
-    }
-  }
-  return std::nullopt;
+  if constexpr (requires { source.size(); })
+    return example_count(source.size());
+  else
+    return std::nullopt;
 }
 
 /// Tensors whose first dimension is the number of examples. Throws DataError if those differ.
