@@ -55,23 +55,6 @@ void for_each_tensor(const Batch& batch, F f) {
   for (std::size_t i = 0; i < batch.labels.size(); ++i) f("label", batch.labels, i);
 }
 
-}  // namespace
-
-void throw_indivisible(std::string_view reason, std::string_view kind, const Tensors& tensors, std::size_t i,
-                       std::int64_t size, std::string_view fault) {
-  throw DataError(fmt::format("{}{} {} is {} in a batch of {} examples: {}", reason, kind, tensors.title(i),
-                              describe(tensors[i]), size, fault));
-}
-
-void check_row_per_example(const Batch& batch, std::string_view reason) {
-  for_each_tensor(batch, [&](std::string_view kind, const Tensors& tensors, std::size_t i) {
-    if (!tensors.is_row_per_example(i) || tensors[i].dim() == 0 || tensors[i].size(0) != batch.size)
-      throw_indivisible(reason, kind, tensors, i, batch.size, "must have one row for each example");
-  });
-}
-
-namespace {
-
 /// The rows of the examples [first, last) of `size`; the tensor is known to divide.
 torch::Tensor rows_of_examples(const torch::Tensor& tensor, const Division& division, std::int64_t size,
                                std::int64_t first, std::int64_t last) {
@@ -109,6 +92,19 @@ Tensors of_examples(const Tensors& all, std::int64_t size, std::int64_t first, s
 }
 
 }  // namespace
+
+void throw_indivisible(std::string_view reason, std::string_view kind, const Tensors& tensors, std::size_t i,
+                       std::int64_t size, std::string_view fault) {
+  throw DataError(fmt::format("{}{} {} is {} in a batch of {} examples: {}", reason, kind, tensors.title(i),
+                              describe(tensors[i]), size, fault));
+}
+
+void check_row_per_example(const Batch& batch, std::string_view reason) {
+  for_each_tensor(batch, [&](std::string_view kind, const Tensors& tensors, std::size_t i) {
+    if (!tensors.is_row_per_example(i) || tensors[i].dim() == 0 || tensors[i].size(0) != batch.size)
+      throw_indivisible(reason, kind, tensors, i, batch.size, "must have one row for each example");
+  });
+}
 
 }  // namespace detail
 

@@ -159,7 +159,12 @@ BatchStream DataLoader::begin(std::int64_t number, std::int64_t first_example,
       dataset_.reset();
       epoch->skip_to(first_example);
     }
-    epoch->next_request = stream_requests(epoch->position);
+    epoch->next_request = [first = epoch->position,
+                           size = options_.global_batch_size()](detail::BatchRequest& request) mutable {
+      request.first = std::exchange(first, first + size);
+      request.size = size;
+      return true;
+    };
   } else {
     epoch->position = first_example;
     epoch->next_request =
@@ -172,14 +177,6 @@ BatchStream DataLoader::begin(std::int64_t number, std::int64_t first_example,
   epoch->start_workers();
   latest_ = epoch;
   return BatchStream(std::move(epoch));
-}
-
-DataLoader::Requests DataLoader::stream_requests(std::int64_t first_example) const {
-  return [first = first_example, size = options_.global_batch_size()](detail::BatchRequest& request) mutable {
-    request.first = std::exchange(first, first + size);
-    request.size = size;
-    return true;
-  };
 }
 
 namespace detail {

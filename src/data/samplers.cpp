@@ -27,6 +27,9 @@ std::uint64_t draw_seed() {
   return at::check_generator<at::CPUGeneratorImpl>(generator)->random64();
 }
 
+// A number in [0, 1), the same on every platform.
+double uniform(std::mt19937_64& generator) { return static_cast<double>(generator() >> 11) * 0x1p-53; }
+
 }  // namespace
 
 std::vector<std::int64_t> group_by_length(std::vector<std::int64_t> order,
@@ -47,13 +50,6 @@ std::vector<std::int64_t> group_by_length(std::vector<std::int64_t> order,
   std::swap(*order.begin(), *longest);
   return order;
 }
-
-namespace {
-
-// A number in [0, 1), the same on every platform.
-double uniform(std::mt19937_64& generator) { return static_cast<double>(generator() >> 11) * 0x1p-53; }
-
-}  // namespace
 
 }  // namespace detail
 

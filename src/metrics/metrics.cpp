@@ -30,6 +30,17 @@ double& Metrics::at(std::string_view name) {
   throw MetricError(missing(name));
 }
 
+double& Metrics::operator[](std::string_view name) {
+  if (auto* entry = entry_of(name)) return entry->second;
+  detail::check_metric_name(name);
+  return entries_.emplace_back(name, 0.0).second;
+}
+
+Metrics::value_type* Metrics::entry_of(std::string_view name) {
+  const auto it = find(name);
+  return it == end() ? nullptr : &entries_[static_cast<std::size_t>(it - begin())];
+}
+
 bool Metrics::erase(std::string_view name) {
   const auto it = find(name);
   if (it == end()) return false;
@@ -74,18 +85,3 @@ fmt::format_context::iterator fmt::formatter<etude::Metrics>::format(const etude
   }
   return fmt::format_to(out, "}}");
 }
-
-namespace etude::inline v0 {
-
-double& Metrics::operator[](std::string_view name) {
-  if (auto* entry = entry_of(name)) return entry->second;
-  detail::check_metric_name(name);
-  return entries_.emplace_back(name, 0.0).second;
-}
-
-Metrics::value_type* Metrics::entry_of(std::string_view name) {
-  const auto it = find(name);
-  return it == end() ? nullptr : &entries_[static_cast<std::size_t>(it - begin())];
-}
-
-}  // namespace etude::inline v0

@@ -85,7 +85,6 @@ class DataLoader {
   using Requests = std::function<bool(detail::BatchRequest&)>;
   Requests requests(std::int64_t epoch, std::int64_t first_example) const;
   Requests sampler_requests(std::int64_t epoch, std::int64_t first_example) const;
-  Requests stream_requests(std::int64_t first_example) const;
 
   std::optional<std::int64_t> count_sampler_examples() const;
   /// The maximum number of batches that an epoch may still yield from `first_example` on; unset means all.
