@@ -46,7 +46,7 @@ void NormLogger::log(const Context& e) const {
     std::vector<at::Tensor> present;
     for (const auto i : indices)
       if (now[i].defined()) present.push_back(now[i]);
-    const bool is_global = indices.size() == now.size();
+    const bool is_global = &indices == &groups_.front().second;
     if (!present.empty() || is_global) e.log(title, l2_norm(present));
   }
 }
