@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/scored.hpp"
+#include "common/stream.hpp"
 #include "common/toy.hpp"
 #include "etude/callbacks/early_stopping.hpp"
 
@@ -281,22 +282,12 @@ TEST_CASE("the trace of pytorch-accelerated: two training batches, one evaluatio
         "PredictionStepBegin PredictionStep Evaluate TrainingRunEpochEnd TrainEnd ");
 }
 
-struct Stream {
-  std::int64_t batches;
-  std::int64_t given = 0;
-  void reset() { given = 0; }
-  std::optional<std::pair<torch::Tensor, torch::Tensor>> next() {
-    if (given++ == batches) return std::nullopt;
-    return std::pair{torch::ones({1}), torch::ones({1})};
-  }
-};
-
 TEST_CASE("a dataset without a length begins an epoch whenever it restarts, until max_steps") {
   auto args = toy::arguments();
   args.max_steps = 5;
   args.gradient_accumulation_steps = 2;
   auto options = toy::options(args);
-  options.train_dataset = Stream{3};
+  options.train_dataset = toy::Stream{3};
   CHECK(events_of(options) == run("InitEnd TrainBegin EpochBegin", a_step_of_two, a_step,
                                   "EpochEnd EpochBegin", a_step_of_two, a_step, "EpochEnd EpochBegin",
                                   a_step_of_two, "EpochEnd Log TrainEnd"));
@@ -306,7 +297,7 @@ TEST_CASE("an empty stream ends the training, with a message") {
   auto args = toy::arguments();
   args.max_steps = 5;
   auto options = toy::options(args);
-  options.train_dataset = Stream{0};
+  options.train_dataset = toy::Stream{0};
   etude::Trainer trainer(options, Recorder{});
   const auto output = trainer.train();
   CHECK(output.global_step == 0);

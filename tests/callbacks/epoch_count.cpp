@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "common/printed.hpp"
+#include "common/stream.hpp"
 #include "common/toy.hpp"
 #include "etude/callbacks/print_progress.hpp"
 #include "etude/callbacks/run_history.hpp"
@@ -16,16 +17,6 @@ struct Epochs {
   void on(const etude::TrainBegin& e) { count.begin(e); }
   void on(const etude::EpochEnd& e) {
     if (count.end(e)) at.push_back(e.state.global_step);
-  }
-};
-
-struct Stream {
-  std::int64_t batches;
-  std::int64_t given = 0;
-  void reset() { given = 0; }
-  std::optional<std::pair<torch::Tensor, torch::Tensor>> next() {
-    if (given++ == batches) return std::nullopt;
-    return std::pair{torch::ones({1}), torch::ones({1})};
   }
 };
 
@@ -60,7 +51,7 @@ TEST_CASE("an epoch counts once, whether the training is stopped and resumed at 
         const auto train = [&](std::int64_t max_steps, Stop stop) {
           args.max_steps = max_steps;
           auto options = toy::options(args, batches);
-          if (!has_length) options.train_dataset = Stream{batches};
+          if (!has_length) options.train_dataset = toy::Stream{batches};
           auto trainer = std::make_unique<Trainer>(options, Stops{stop});
           CHECK(trainer->train({.resume_from_checkpoint = etude::if_any}).global_step ==
                 (stop == Stop::never ? max_steps : 4));
@@ -86,7 +77,7 @@ TEST_CASE("an epoch stays the same while data of unknown length may have more ba
   const auto printed = [&](std::int64_t max_steps) {
     args.max_steps = max_steps;
     auto options = toy::options(args);
-    options.train_dataset = Stream{4};
+    options.train_dataset = toy::Stream{4};
     etude::Trainer<etude::NoDefaultCallbacks, etude::DefaultFlowCallback, etude::PrintProgressCallback, Saves>
         trainer(options);
     return toy::printed([&] { trainer.train({.resume_from_checkpoint = etude::if_any}); });
