@@ -33,8 +33,8 @@ struct UndoneSteps {
 ///
 /// The losses stay on the device and are checked every `check_every_n_steps` steps, and at the last. If all
 /// are good, weights, buffers and the optimizer's state are copied on their device; otherwise they are
-/// restored. Steps and the schedule continue: undone steps are skipped, and recorded in `undone`. More than
-/// `max_rollbacks` in a row stop the training. Put it before callbacks that use the weights, such as
+/// restored. Steps and the schedule continue: undone steps are skipped, and recorded in `state.undone`. More
+/// than `max_rollbacks` in a row stop the training. Put it before callbacks that use the weights, such as
 /// ModelEmaCallback, whose average isn't rolled back.
 ///
 /// Logs `loss_spikes`, the number of spikes so far, when there is one. A resumed run takes the earlier losses

@@ -20,8 +20,8 @@ namespace etude::inline v0 {
 /// counts. On the CPU, an evaluation ends at its bad batch; on other devices, the mean loss is checked at its
 /// end.
 ///
-/// `triggered` refers to the current run, or the last one. If it stops an `evaluate()` outside of training,
-/// `evaluate()` throws StopTraining; the callback never ends the process.
+/// `state.triggered` refers to the current run, or the last one. If it stops an `evaluate()` outside of
+/// training, `evaluate()` throws StopTraining; the callback never ends the process.
 ///
 /// It handles `BackwardBegin`, which a trainer that overrides `training_step` must raise: otherwise it throws
 /// Error at the end of the step.

@@ -54,7 +54,7 @@ struct TimerCallback {
 
   std::optional<double> limit = {};                                 ///< `duration`, in seconds
   std::optional<std::chrono::system_clock::time_point> until = {};  ///< `deadline`
-  std::optional<std::chrono::steady_clock::time_point> mark = {};   ///< `time_elapsed` counts up to here
+  std::optional<std::chrono::steady_clock::time_point> mark = {};  ///< `state.time_elapsed` counts up to here
 
  private:
   void measure();
