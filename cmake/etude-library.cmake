@@ -108,7 +108,7 @@ set(etude_kernels "optim/(adafactor|adagrad|adam|adamw_8bit|bfloat16|block_quant
 set(etude_pictures "(formats/png|metrics/sample_file|callbacks/samples_to_folder)")
 set(etude_processes "parallel/(distributed_data_parallel|gloo|join_processes|nccl|rendezvous|shared_memory|shared_segment)")
 etude_sources(etude_files "(libtorch|data|metrics|precision|checkpoint|loop|callbacks|model|optim|parallel)/.*" any_trainer run trainer trainer_options
-              "formats/(idx|idx_header|mapped_tensor|npy|npy_header|safetensors|safetensors_header|stored_tensors|token_windows|wav)" "tune/(batch_size_finder|learning_rate_finder|memory_estimate)")
+              "formats/(csv_text|idx|idx_header|mapped_tensor|npy|npy_header|safetensors|safetensors_header|stored_tensors|token_windows|wav)" "tune/(batch_size_finder|learning_rate_finder|memory_estimate)")
 list(FILTER etude_files EXCLUDE REGEX "/(${etude_processes}|${etude_kernels}|${etude_pictures}|model/(exported_[a-z_]+|load_exported)|checkpoint/torch_to_safetensors|callbacks/report)\\.cpp$")
 list(REMOVE_ITEM etude_files ${etude_tensors})
 etude_add_library(etude ${etude_files})

@@ -1,7 +1,6 @@
 #include "etude/callbacks/file_logger.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -17,8 +16,8 @@
 #include "etude/base/error.hpp"
 #include "etude/base/message.hpp"
 #include "etude/base/read_file.hpp"
-#include "etude/callbacks/csv_text.hpp"
 #include "etude/callbacks/log_file.hpp"
+#include "etude/formats/csv_text.hpp"
 #include "etude/io/file_system.hpp"
 #include "etude/reflect/json.hpp"
 
@@ -72,13 +71,13 @@ struct CsvFormat {
                       : value.is_string()     ? csv_field(value.get<std::string>())
                                               : csv_field(value.dump());
     }
-    return fmt::format("{}", fmt::join(values, ","));
+    return csv_record(values);
   }
   /// The text of a whole file.
   std::string file(const std::vector<std::string>& rows) const {
     std::vector<std::string> names;
     for (const auto& name : columns) names.push_back(csv_field(name));
-    std::string text = columns.empty() ? "" : fmt::format("{}\n", fmt::join(names, ","));
+    std::string text = columns.empty() ? "" : csv_record(names) + '\n';
     for (const auto& row : rows)
       text +=
           row + std::string(columns.size() - std::min(columns.size(), csv_fields(row).size()), ',') + '\n';

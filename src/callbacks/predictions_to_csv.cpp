@@ -14,8 +14,8 @@
 
 #include "etude/any_trainer.hpp"
 #include "etude/base/error.hpp"
-#include "etude/callbacks/csv_text.hpp"
 #include "etude/callbacks/log_file.hpp"
+#include "etude/formats/csv_text.hpp"
 #include "etude/metrics/metrics.hpp"
 
 namespace etude::inline v0 {
@@ -127,7 +127,7 @@ void PredictionsToCSVCallback::on(const PredictionStep& e) {
 void PredictionsToCSVCallback::write_header() {
   auto names = columns;
   for (auto& name : names) name = detail::csv_field(name);
-  const auto text = fmt::format("{}\n", fmt::join(names, ","));
+  const auto text = detail::csv_record(names) + '\n';
   output->write(std::as_bytes(std::span(text)));
 }
 

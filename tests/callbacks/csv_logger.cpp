@@ -10,7 +10,7 @@
 
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
-#include "etude/callbacks/csv_text.hpp"
+#include "etude/formats/csv_text.hpp"
 
 namespace callbacks_csv_logger_test {
 

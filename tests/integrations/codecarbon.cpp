@@ -19,8 +19,8 @@
 #include "common/silence.hpp"
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
-#include "etude/callbacks/csv_text.hpp"
 #include "etude/dispatch/filters.hpp"
+#include "etude/formats/csv_text.hpp"
 #include "etude/testing/laws.hpp"
 
 namespace integrations_codecarbon_test {

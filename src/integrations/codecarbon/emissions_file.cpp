@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "etude/base/error.hpp"
-#include "etude/callbacks/csv_text.hpp"
+#include "etude/formats/csv_text.hpp"
 #include "etude/io/file_system.hpp"
 #include "etude/io/folder_lock.hpp"
 
@@ -48,30 +48,10 @@ std::optional<std::string> read(const Descriptor& file, std::size_t offset = 0) 
   }
 }
 
-/// The records of a file with their line ends; the last may have none.
-std::vector<std::string_view> records(std::string_view text) {
-  std::vector<std::string_view> found;
-  bool quoted = false;
-  std::size_t begin = 0;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '"') quoted = !quoted;
-    if (text[i] != '\n' || quoted) continue;
-    found.push_back(text.substr(begin, i + 1 - begin));
-    begin = i + 1;
-  }
-  if (begin < text.size()) found.push_back(text.substr(begin));
-  return found;
-}
-
-std::vector<std::string> fields(std::string_view record) {
-  while (record.ends_with('\n') || record.ends_with('\r')) record.remove_suffix(1);
-  return csv_fields(record);
-}
-
 /// The columns of the file, in any order, if they are those of emissions.csv; else empty.
 std::vector<std::string> columns(const std::vector<std::string_view>& records) {
   if (records.empty()) return {};
-  auto columns = fields(records.front());
+  auto columns = csv_fields(records.front());
   auto sorted = columns;
   std::ranges::sort(sorted);
   std::vector<std::string> expected(emissions_columns.begin(), emissions_columns.end());
@@ -85,7 +65,7 @@ std::size_t find(const std::vector<std::string_view>& records, const std::vector
   const auto column = static_cast<std::size_t>(std::ranges::find(columns, "run_id") - columns.begin());
   for (std::size_t i = records.size(); i-- > 1;) {
     if (records[i].find(run_id) == std::string_view::npos) continue;
-    const auto values = fields(records[i]);
+    const auto values = csv_fields(records[i]);
     if (column < values.size() && values[column] == run_id) return i;
   }
   return 0;
@@ -95,14 +75,12 @@ std::size_t find(const std::vector<std::string_view>& records, const std::vector
 
 template <class Names>
 std::string line(const Names& names, const EmissionsRow& row) {
-  std::string text;
+  std::vector<std::string> fields;
   for (const auto& name : names) {
     const auto value = row.find(std::string_view(name));
-    text += csv_field(value == row.end() ? std::string_view() : std::string_view(value->second));
-    text += ',';
+    fields.push_back(value == row.end() ? std::string() : csv_field(value->second));
   }
-  text.back() = '\n';
-  return text;
+  return csv_record(fields) + '\n';
 }
 
 namespace {
@@ -157,11 +135,11 @@ std::optional<EmissionsRow> EmissionsFile::row_of(std::string_view run_id) const
   const auto file = emissions::open(path_, O_RDONLY);
   const auto text = file ? emissions::read(file) : std::nullopt;
   if (!text) return std::nullopt;
-  const auto records = emissions::records(*text);
+  const auto records = csv_raw_records(*text);
   const auto columns = emissions::columns(records);
   const auto place = columns.empty() ? 0 : emissions::find(records, columns, run_id);
   if (place == 0) return std::nullopt;
-  const auto values = emissions::fields(records[place]);
+  const auto values = csv_fields(records[place]);
   EmissionsRow row;
   for (std::size_t i = 0; i < std::min(columns.size(), values.size()); ++i) row[columns[i]] = values[i];
   return row;
@@ -179,7 +157,7 @@ void EmissionsFile::write(const EmissionsRow& row) {
     const bool is_there = old && ::fstat(old.get(), &status) == 0;
     const auto before = is_there ? emissions::read(old) : std::string();
     if (!before) throw emissions::unreadable(path_);
-    const auto records = emissions::records(*before);
+    const auto records = csv_raw_records(*before);
     const auto columns = emissions::columns(records);
     std::string text;
     if (columns.empty()) {

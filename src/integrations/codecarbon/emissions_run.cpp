@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "etude/base/error.hpp"
-#include "etude/callbacks/csv_text.hpp"
+#include "etude/formats/csv_text.hpp"
 #include "etude/reflect/key_values.hpp"
 #include "etude/version.hpp"
 

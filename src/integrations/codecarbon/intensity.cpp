@@ -14,7 +14,7 @@
 #include "etude/base/error.hpp"
 #include "etude/base/lower_case.hpp"
 #include "etude/base/read_file.hpp"
-#include "etude/callbacks/csv_text.hpp"
+#include "etude/formats/csv_text.hpp"
 #include "etude/integrations/codecarbon/national_intensities.hpp"
 
 namespace etude::inline v0::detail {

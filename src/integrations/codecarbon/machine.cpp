@@ -22,7 +22,7 @@
 
 #include "etude/base/lower_case.hpp"
 #include "etude/base/read_file.hpp"
-#include "etude/callbacks/csv_text.hpp"
+#include "etude/formats/csv_text.hpp"
 #include "etude/integrations/shared/processor.hpp"
 #include "etude/reflect/key_values.hpp"
 

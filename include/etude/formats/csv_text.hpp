@@ -1,0 +1,30 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// Reads and writes the text of CSV files (RFC 4180) that programs continue and keep byte for byte; CsvTable
+/// (formats/csv.hpp) reads a table with libcsv, which logs must not need.
+namespace etude::inline v0::detail {
+
+/// A field of a CSV file, quoted if RFC 4180 requires it.
+std::string csv_field(std::string_view text);
+
+/// A record of these fields, without a line end. They are already quoted, as by `csv_field`, or numbers.
+std::string csv_record(std::span<const std::string> fields);
+
+/// The shortest text that reads back as the same number.
+std::string csv_number(double value);
+
+/// The records of a CSV file with their line ends; the last may be incomplete.
+std::vector<std::string_view> csv_raw_records(std::string_view text);
+
+/// The records of a CSV file, without line ends and without an incomplete last one.
+std::vector<std::string> csv_records(std::string_view text);
+
+/// The fields of a record, without their quotes and its line end.
+std::vector<std::string> csv_fields(std::string_view record);
+
+}  // namespace etude::inline v0::detail
