@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <boost/hana/accessors.hpp>
 #include <boost/hana/concept/struct.hpp>
 #include <boost/hana/detail/struct_macros.hpp>
@@ -34,20 +35,19 @@
 /// `"passes" | at_least(1)`: the command line checks them, `--help` lists them, and `field_faults` reports
 /// violations.
 /// Only for structs at namespace or class scope: local structs can't have member templates.
-#define ETUDE_STRUCT(Type, ...)                                                    \
-  using etude_struct = Type;                                                       \
-  ETUDE_FOR_EACH(ETUDE_DETAIL_MEMBER, Type, __VA_ARGS__)                           \
-  template <class EtudeSelf, class EtudeVisitor>                                   \
-  static constexpr void etude_visit_fields(EtudeSelf& self, EtudeVisitor& visit) { \
-    using namespace ::etude::allowed;                                              \
-    ETUDE_FOR_EACH(ETUDE_DETAIL_VISIT, Type, __VA_ARGS__)                          \
-  }                                                                                \
-  struct hana_accessors_impl {                                                     \
-    template <class EtudeSelf = Type>                                              \
-    static constexpr auto apply() {                                                \
-      return ::etude::detail::accessors_tuple(                                     \
-          nullptr ETUDE_FOR_EACH(ETUDE_DETAIL_ACCESSOR, EtudeSelf, __VA_ARGS__));  \
-    }                                                                              \
+#define ETUDE_STRUCT(Type, ...)                                                                      \
+  using etude_struct = Type;                                                                         \
+  ETUDE_FOR_EACH(ETUDE_DETAIL_MEMBER, Type, __VA_ARGS__)                                             \
+  static constexpr auto etude_field_docs() {                                                         \
+    using namespace ::etude::allowed;                                                                \
+    return ::etude::detail::docs_array(nullptr ETUDE_FOR_EACH(ETUDE_DETAIL_DOC, Type, __VA_ARGS__)); \
+  }                                                                                                  \
+  struct hana_accessors_impl {                                                                       \
+    template <class EtudeSelf = Type>                                                                \
+    static constexpr auto apply() {                                                                  \
+      return ::etude::detail::accessors_tuple(                                                       \
+          nullptr ETUDE_FOR_EACH(ETUDE_DETAIL_ACCESSOR, EtudeSelf, __VA_ARGS__));                    \
+    }                                                                                                \
   }
 
 #define ETUDE_DETAIL_MEMBER(Type, field) ETUDE_DETAIL_MEMBER_OF field
@@ -64,9 +64,8 @@
 #define ETUDE_DETAIL_ACCESSOR_FOR(Type, name) ::etude::detail::accessor<#name, &Type::name>()
 #define ETUDE_DETAIL_NAME_OF(type, name, ...) name
 
-#define ETUDE_DETAIL_VISIT(Type, field) ETUDE_DETAIL_VISIT_OF field
-#define ETUDE_DETAIL_VISIT_OF(type, name, doc, ...) \
-  visit(::std::string_view(#name), ::etude::FieldDoc(doc), self.name);
+#define ETUDE_DETAIL_DOC(Type, field) ETUDE_DETAIL_DOC_OF field
+#define ETUDE_DETAIL_DOC_OF(type, name, doc, ...) , ::etude::FieldDoc(doc)
 
 namespace etude::inline v0 {
 namespace detail {
@@ -88,10 +87,26 @@ constexpr auto accessor() {
   (std::make_index_sequence<sizeof(Name.chars) - 1>{});
 }
 
+template <class... Docs>
+constexpr std::array<FieldDoc, sizeof...(Docs)> docs_array(std::nullptr_t, Docs... docs) {
+  return {docs...};
+}
+
 template <class... Accessors>
 constexpr auto accessors_tuple(std::nullptr_t, Accessors... accessors) {
   return boost::hana::make_tuple(accessors...);
 }
+
+/// The descriptions of the members; those of a struct that Hana's macros define are empty.
+template <class T>
+inline constexpr auto field_docs = [] {
+  if constexpr (requires { T::etude_field_docs(); })
+    return T::etude_field_docs();
+  else
+    return boost::hana::unpack(boost::hana::accessors<T>(), [](const auto&... accessors) {
+      return std::array{(static_cast<void>(accessors), FieldDoc(""))...};
+    });
+}();
 
 }  // namespace detail
 
@@ -105,17 +120,13 @@ concept ReflectedStruct = boost::hana::Struct<std::remove_cv_t<T>>::value;
 template <class T, class F>
   requires ReflectedStruct<T>
 constexpr void for_each_field(T& object, F&& visit) {
-  // Hana encodes every character of every name in its types: symbols of 13 kB for 75 fields, and half a
-  // second of compile time.
-  if constexpr (requires { &std::remove_cv_t<T>::template etude_visit_fields<T, F>; }) {
-    std::remove_cv_t<T>::etude_visit_fields(object, visit);
-  } else {
-    boost::hana::unpack(boost::hana::accessors<std::remove_cv_t<T>>(), [&](const auto&... accessors) {
-      (visit(std::string_view(boost::hana::first(accessors).c_str()), FieldDoc(""),
-             boost::hana::second(accessors)(object)),
-       ...);
-    });
-  }
+  using Struct = std::remove_cv_t<T>;
+  boost::hana::unpack(boost::hana::accessors<Struct>(), [&](const auto&... accessors) {
+    auto doc = detail::field_docs<Struct>.begin();
+    (visit(std::string_view(boost::hana::first(accessors).c_str()), *doc++,
+           boost::hana::second(accessors)(object)),
+     ...);
+  });
 }
 
 /// The members' names in order of definition.
