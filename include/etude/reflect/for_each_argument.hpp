@@ -1,7 +1,7 @@
 #pragma once
 
 /// `ETUDE_FOR_EACH(macro, context, a, b, ...)` expands to `macro(context, a) macro(context, b) ...`, for up
-/// to 250 arguments.
+/// to 250 arguments. Boost.Preprocessor takes at most 64 before Boost 1.75, and TrainingArguments has more.
 #define ETUDE_FOR_EACH(macro, context, ...) \
   __VA_OPT__(ETUDE_DETAIL_RESCAN_256(ETUDE_DETAIL_STEP(macro, context, __VA_ARGS__)))
 
