@@ -53,17 +53,8 @@ std::optional<double> seconds_in(std::string_view unit) {
   return {};
 }
 
-std::optional<IntervalUnit> unit_named(std::string_view name) {
-  using Unit = std::pair<std::string_view, IntervalUnit>;
-  static constexpr std::array<Unit, 5> units{{{"ba", IntervalUnit::steps},
-                                              {"dur", IntervalUnit::share},
-                                              {"ep", IntervalUnit::epochs},
-                                              {"sp", IntervalUnit::samples},
-                                              {"tok", IntervalUnit::tokens}}};
-  for (const auto& [letters, unit] : units)
-    if (letters == name) return unit;
-  return {};
-}
+/// Indexed by IntervalUnit; times have several.
+constexpr std::array<std::string_view, 5> unit_suffixes{"ba", "dur", "ep", "sp", "tok"};
 
 std::string spell_seconds(double seconds) {
   std::string text;
@@ -93,9 +84,10 @@ std::optional<Interval> Interval::from_text(std::string_view text) {
   if (!number) return {};
   if (text.empty()) return plain(*number);
   auto letters = detail::take_letters(text);
-  if (const auto unit = detail::unit_named(letters)) {
+  if (const auto* suffix = std::ranges::find(detail::unit_suffixes, letters);
+      suffix != detail::unit_suffixes.end()) {
     if (!text.empty()) return {};
-    return Interval(*number, *unit);
+    return Interval(*number, static_cast<IntervalUnit>(suffix - detail::unit_suffixes.begin()));
   }
   double seconds = 0, larger = 0;
   for (auto part = number; part; part = detail::take_number(text), letters = detail::take_letters(text)) {
@@ -116,21 +108,8 @@ std::optional<double> Interval::plain_number() const {
 
 std::string Interval::text() const {
   if (const auto number = plain_number()) return fmt::format("{}", *number);
-  switch (unit_) {
-    case IntervalUnit::steps:
-      return fmt::format("{}ba", value_);
-    case IntervalUnit::share:
-      return fmt::format("{}dur", value_);
-    case IntervalUnit::epochs:
-      return fmt::format("{}ep", value_);
-    case IntervalUnit::samples:
-      return fmt::format("{}sp", value_);
-    case IntervalUnit::tokens:
-      return fmt::format("{}tok", value_);
-    case IntervalUnit::seconds:
-      return detail::spell_seconds(value_);
-  }
-  return {};
+  if (unit_ == IntervalUnit::seconds) return detail::spell_seconds(value_);
+  return fmt::format("{}{}", value_, detail::unit_suffixes.at(static_cast<std::size_t>(unit_)));
 }
 
 std::ostream& operator<<(std::ostream& out, const Interval& interval) { return out << interval.text(); }
