@@ -1,9 +1,12 @@
 #include "etude/base/interrupt.hpp"
 
 #include <signal.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <mutex>
@@ -15,16 +18,57 @@
 
 namespace etude::inline v0 {
 
+namespace detail {
+
+namespace {
+
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<pid_t>::is_always_lock_free,
+              "used in a signal handler");
+
+/// What all trainings of the process share. Signal handlers use only the atomics and `previous`, which
+/// changes only while they aren't installed.
+struct Signals {
+  std::atomic<int> pending = 0, adopted = 0;
+  std::atomic<pid_t> owner = 0;  // the process whose trainings handle signals
+  std::mutex mutex;
+  int users = 0;
+  std::map<std::thread::id, int> users_by_thread;
+  std::array<std::pair<int, struct sigaction>, 2> previous{{{SIGTERM, {}}, {SIGINT, {}}}};
+};
+
+Signals& signals() {
+  static Signals& instance = *new Signals;  // Never destroyed: signals arrive until the end.
+  return instance;
+}
+
+void note_signal(int signal) {
+  auto& all = signals();
+  if (all.owner != ::getpid()) {
+    for (const auto& [known, before] : all.previous)
+      if (known == signal) sigaction(signal, &before, nullptr);
+    ::raise(signal);  // Delivered when this handler returns.
+    return;
+  }
+  if (all.pending.exchange(signal) == 0) return;
+  ::signal(signal, SIG_DFL);
+  ::raise(signal);
+}
+
+}  // namespace
+
+}  // namespace detail
+
 SignalGuard::SignalGuard(bool on) : on_(on), thread_(std::this_thread::get_id()) {
   if (!on_) return;
-  const std::lock_guard lock(mutex());
-  ++users_by_thread()[thread_];
-  owner() = ::getpid();
-  if (users()++ > 0) return;
-  pending() = adopted() = 0;
-  for (auto& [signal, before] : previous()) {
+  auto& all = detail::signals();
+  const std::lock_guard lock(all.mutex);
+  ++all.users_by_thread[thread_];
+  all.owner = ::getpid();
+  if (all.users++ > 0) return;
+  all.pending = all.adopted = 0;
+  for (auto& [signal, before] : all.previous) {
     struct sigaction action {};
-    action.sa_handler = note;
+    action.sa_handler = detail::note_signal;
     action.sa_flags = SA_RESTART;
     sigaction(signal, nullptr, &before);
     if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
@@ -35,24 +79,26 @@ SignalGuard::~SignalGuard() { restore(); }
 
 void SignalGuard::restore() {
   if (!std::exchange(on_, false)) return;
-  const std::lock_guard lock(mutex());
-  if (--users_by_thread()[thread_] == 0) users_by_thread().erase(thread_);
-  if (--users() > 0) return;
-  for (const auto& [signal, before] : previous()) sigaction(signal, &before, nullptr);
-  const int received = pending().exchange(0), other = adopted().exchange(0);
+  auto& all = detail::signals();
+  const std::lock_guard lock(all.mutex);
+  if (--all.users_by_thread[thread_] == 0) all.users_by_thread.erase(thread_);
+  if (--all.users > 0) return;
+  for (const auto& [signal, before] : all.previous) sigaction(signal, &before, nullptr);
+  const int received = all.pending.exchange(0), other = all.adopted.exchange(0);
   if (const int signal = received != 0 ? received : other) ::raise(signal);
 }
 
 void SignalGuard::restore_with_others(int signal) {
   restore();
+  auto& all = detail::signals();
   {
-    const std::lock_guard lock(mutex());
+    const std::lock_guard lock(all.mutex);
     // An enclosing training in this thread still has to handle it.
-    if (users_by_thread().contains(std::this_thread::get_id())) return;
+    if (all.users_by_thread.contains(std::this_thread::get_id())) return;
   }
   const auto others_are_to_answer = [&] {
-    const std::lock_guard lock(mutex());
-    return users() > 0 && std::ranges::any_of(previous(), [&](const auto& known) {
+    const std::lock_guard lock(all.mutex);
+    return all.users > 0 && std::ranges::any_of(all.previous, [&](const auto& known) {
              return known.first == signal && known.second.sa_handler == SIG_DFL;
            });
   };
@@ -62,65 +108,20 @@ void SignalGuard::restore_with_others(int signal) {
 }
 
 void SignalGuard::receive(int signal) {
-  const std::lock_guard lock(mutex());
-  if (users() > 0)
+  auto& all = detail::signals();
+  const std::lock_guard lock(all.mutex);
+  if (all.users > 0)
     adopt(signal);
   else
     ::kill(::getpid(), signal);
 }
 
-void SignalGuard::note(int signal) {
-  if (owner() != ::getpid()) {
-    for (const auto& [known, before] : previous())
-      if (known == signal) sigaction(signal, &before, nullptr);
-    ::raise(signal);  // Delivered when this handler returns.
-    return;
-  }
-  if (pending().exchange(signal) == 0) return;
-  ::signal(signal, SIG_DFL);
-  ::raise(signal);
-}
+void SignalGuard::adopt(int signal) { detail::signals().adopted = signal; }
 
 int SignalGuard::came() noexcept {
-  const int signal = received();
-  return signal != 0 ? signal : adopted().load(std::memory_order_relaxed);
-}
-
-std::atomic<int>& SignalGuard::pending() {
-  static_assert(std::atomic<int>::is_always_lock_free, "written in a signal handler");
-  static std::atomic<int> signal = 0;
-  return signal;
-}
-
-std::atomic<int>& SignalGuard::adopted() {
-  static std::atomic<int> signal = 0;
-  return signal;
-}
-
-std::atomic<pid_t>& SignalGuard::owner() {
-  static_assert(std::atomic<pid_t>::is_always_lock_free, "read in a signal handler");
-  static std::atomic<pid_t> process = 0;
-  return process;
-}
-
-std::mutex& SignalGuard::mutex() {
-  static std::mutex instance;
-  return instance;
-}
-
-int& SignalGuard::users() {
-  static int count = 0;
-  return count;
-}
-
-std::map<std::thread::id, int>& SignalGuard::users_by_thread() {
-  static std::map<std::thread::id, int> counts;
-  return counts;
-}
-
-SignalGuard::Actions& SignalGuard::previous() {
-  static Actions actions{{{SIGTERM, {}}, {SIGINT, {}}}};
-  return actions;
+  const auto& all = detail::signals();
+  const int signal = all.pending.load(std::memory_order_relaxed);
+  return signal != 0 ? signal : all.adopted.load(std::memory_order_relaxed);
 }
 
 bool stops_for_signal(std::string_view reason) {

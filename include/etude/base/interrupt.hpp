@@ -1,12 +1,7 @@
 #pragma once
 
 #include <signal.h>
-#include <sys/types.h>
 
-#include <array>
-#include <atomic>
-#include <map>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -48,7 +43,7 @@ class SignalGuard {
   void restore_with_others(int signal);
 
   /// Handles a signal that another process of the training has received. This process may receive it, too.
-  static void adopt(int signal) { adopted() = signal; }
+  static void adopt(int signal);
 
   /// Acts as if `signal` had arrived. If it also arrives, perhaps from the terminal, it doesn't count as a
   /// second signal, which would end the process at once.
@@ -56,21 +51,8 @@ class SignalGuard {
 
   /// The signal received or adopted, or 0.
   static int came() noexcept;
-  static int received() noexcept { return pending().load(std::memory_order_relaxed); }
 
  private:
-  static void note(int signal);
-
-  static std::atomic<int>& pending();
-  static std::atomic<int>& adopted();
-  /// The process whose trainings handle signals.
-  static std::atomic<pid_t>& owner();
-  static std::mutex& mutex();
-  static int& users();
-  static std::map<std::thread::id, int>& users_by_thread();
-  using Actions = std::array<std::pair<int, struct sigaction>, 2>;
-  static Actions& previous();
-
   bool on_;
   std::thread::id thread_;  // where it began
 };
