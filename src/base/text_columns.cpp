@@ -24,14 +24,21 @@ bool is_in(std::uint32_t code, const CodeRange (&ranges)[N]) {
 
 }  // namespace
 
+void for_each_character(std::string_view text, FunctionRef<void(std::string_view, std::uint32_t)> use) {
+  while (!text.empty()) {
+    const auto [bytes, code] = take_character(text);
+    use(bytes, code.value_or(0xFFFD));
+  }
+}
+
 std::string plain_text(std::string_view text) {
-  // Control characters, line separators, direction marks and overrides, the byte order mark, noncharacters.
+  // Control characters, line separators, direction marks and overrides, the byte order mark, noncharacters,
+  // and bytes that aren't UTF-8.
   constexpr CodeRange unsafe[] = {{0, 0x1F},        {0x7F, 0x9F},     {0x061C, 0x061C},
                                   {0x200E, 0x200F}, {0x2028, 0x202E}, {0x2066, 0x2069},
-                                  {0xFDD0, 0xFDEF}, {0xFEFF, 0xFEFF}, {0xFFFE, 0xFFFF}};
+                                  {0xFDD0, 0xFDEF}, {0xFEFF, 0xFEFF}, {0xFFFD, 0xFFFF}};
   std::string plain;
-  const auto mended = mended_utf8(text);
-  for_each_character(mended, [&](std::string_view character, std::uint32_t code) {
+  for_each_character(text, [&](std::string_view character, std::uint32_t code) {
     plain += is_in(code, unsafe) ? std::string_view("\xEF\xBF\xBD") : character;
   });
   return plain;

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,45 +13,42 @@
 #include <utility>
 
 namespace etude::inline v0 {
-namespace detail {
 
-namespace {
-
-/// The length in bytes of the first character of `text`; 0 if it isn't valid UTF-8.
-std::size_t utf8_length(std::string_view text) {
+// utfcpp has no function for the rest: its replace_invalid() writes one mark for several bytes.
+detail::Utf8Character detail::take_character(std::string_view& text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const auto first = byte(0);
-  if (first < 0x80) return 1;
-  const std::size_t length = first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
-  if (length == 0 || text.size() < length) return 0;
-  for (std::size_t i = 1; i < length; ++i)
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  const auto second = byte(1);
-  const bool is_overlong = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
-  const bool is_surrogate = first == 0xED && second >= 0xA0;
-  const bool is_too_large = first == 0xF4 && second >= 0x90;
-  return is_overlong || is_surrogate || is_too_large ? 0 : length;
+  const std::size_t length = first < 0x80   ? 1
+                             : first < 0xC0 ? 0
+                             : first < 0xE0 ? 2
+                             : first < 0xF0 ? 3
+                             : first < 0xF8 ? 4
+                                            : 0;
+  bool is_valid = length > 0 && length <= text.size();
+  std::uint32_t code = length == 1 ? first : first & (0xFFU >> (length + 1));
+  for (std::size_t i = 1; is_valid && i < length; ++i) {
+    is_valid = (byte(i) & 0xC0) == 0x80;
+    code = code << 6 | (byte(i) & 0x3FU);
+  }
+  constexpr std::array<std::uint32_t, 5> least{0, 0, 0x80, 0x800, 0x10000};  // longer forms aren't allowed
+  const bool is_surrogate = code >= 0xD800 && code <= 0xDFFF;
+  is_valid = is_valid && code >= least.at(length) && code <= 0x10FFFF && !is_surrogate;
+  const auto bytes = text.substr(0, is_valid ? length : 1);
+  text.remove_prefix(bytes.size());
+  return {bytes, is_valid ? std::optional(code) : std::nullopt};
 }
 
-}  // namespace
-
-}  // namespace detail
-
 bool is_utf8(std::string_view text) {
-  while (!text.empty()) {
-    const auto length = detail::utf8_length(text);
-    if (length == 0) return false;
-    text.remove_prefix(length);
-  }
+  while (!text.empty())
+    if (!detail::take_character(text).code) return false;
   return true;
 }
 
 std::string mended_utf8(std::string_view text) {
   std::string mended;
   while (!text.empty()) {
-    const auto length = detail::utf8_length(text);
-    mended += length == 0 ? "\xEF\xBF\xBD" : text.substr(0, length);
-    text.remove_prefix(length == 0 ? 1 : length);
+    const auto [bytes, code] = detail::take_character(text);
+    mended += code ? bytes : "\xEF\xBF\xBD";
   }
   return mended;
 }
@@ -57,13 +56,11 @@ std::string mended_utf8(std::string_view text) {
 std::string quoted_utf8(std::string_view text) {
   std::string quoted = "'";
   while (!text.empty()) {
-    const auto length = detail::utf8_length(text);
-    const auto byte = static_cast<unsigned char>(text.front());
-    if (length == 0 || byte < 0x20 || byte == 0x7F)
-      fmt::format_to(std::back_inserter(quoted), "\\x{:02x}", byte);
+    const auto [bytes, code] = detail::take_character(text);
+    if (!code || *code < 0x20 || *code == 0x7F)
+      fmt::format_to(std::back_inserter(quoted), "\\x{:02x}", static_cast<unsigned char>(bytes[0]));
     else
-      quoted += text.substr(0, length);
-    text.remove_prefix(length == 0 ? 1 : length);
+      quoted += bytes;
   }
   return quoted + "'";
 }

@@ -5,22 +5,13 @@
 #include <string>
 #include <string_view>
 
+#include "etude/base/function_ref.hpp"
+
 /// Makes any text safe to print on a terminal, and measures its width in columns.
 namespace etude::inline v0::detail {
 
-/// Calls `use(character, code)` for each character of valid UTF-8.
-template <class Use>
-void for_each_character(std::string_view text, Use use) {
-  for (std::size_t i = 0; i < text.size();) {
-    const auto first = static_cast<unsigned char>(text[i]);
-    const std::size_t length = first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-    std::uint32_t code = length == 1 ? first : first & (0xFFU >> (length + 1));
-    for (std::size_t j = 1; j < length && i + j < text.size(); ++j)
-      code = (code << 6) | (static_cast<unsigned char>(text[i + j]) & 0x3FU);
-    use(text.substr(i, length), code);
-    i += length;
-  }
-}
+/// Calls `use(character, code)` for each character; a byte that isn't UTF-8 has the code U+FFFD.
+void for_each_character(std::string_view text, FunctionRef<void(std::string_view, std::uint32_t)> use);
 
 /// Valid UTF-8 without characters that control a terminal or the direction of text; those become U+FFFD.
 std::string plain_text(std::string_view text);

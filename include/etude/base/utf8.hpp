@@ -1,12 +1,24 @@
 #pragma once
 
-#include <cstddef>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 
 namespace etude::inline v0 {
+namespace detail {
+
+/// The bytes of a character and its code; a byte that isn't UTF-8 has no code.
+struct Utf8Character {
+  std::string_view bytes;
+  std::optional<std::uint32_t> code;
+};
+
+/// Removes the first character of `text`, which isn't empty.
+Utf8Character take_character(std::string_view& text);
+
+}  // namespace detail
 
 /// Whether `text` is valid UTF-8 (RFC 3629), as JSON requires.
 bool is_utf8(std::string_view text);
