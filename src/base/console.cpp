@@ -103,23 +103,13 @@ void Console::draw(const void* owner, ProgressView view) {
   show();
 }
 
-void Console::finish(const void* owner, ProgressView view) {
+void Console::remove(const void* owner, const ProgressView* last) noexcept {
   const std::lock_guard lock(mutex_);
   const auto bar = std::ranges::find(bars_, owner, &Bar::owner);
   if (bar == bars_.end()) return;
   hide();
-  const auto first = std::ranges::find(bars_, bar->thread, &Bar::thread);
-  if (first == bar) write_and_flush(bar->terminal, line_on(bar->terminal, bar->style, {&view, 1}) + "\n");
-  views_.erase(views_.begin() + (bar - bars_.begin()));
-  bars_.erase(bar);
-  show();
-}
-
-void Console::remove(const void* owner) noexcept {
-  const std::lock_guard lock(mutex_);
-  const auto bar = std::ranges::find(bars_, owner, &Bar::owner);
-  if (bar == bars_.end()) return;
-  hide();
+  if (last && std::ranges::find(bars_, bar->thread, &Bar::thread) == bar)
+    write_and_flush(bar->terminal, line_on(bar->terminal, bar->style, {last, 1}) + "\n");
   views_.erase(views_.begin() + (bar - bars_.begin()));
   bars_.erase(bar);
   show();

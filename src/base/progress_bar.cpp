@@ -77,7 +77,7 @@ void ProgressBar::close() {
   using State = detail::ProgressView::State;
   last.state = done_ >= total_.value_or(done_) ? State::complete : State::stopped;
   if (terminal_)
-    detail::Console::instance().finish(this, std::move(last));
+    detail::Console::instance().remove(this, &last);
   else if (done_ != done_before_)  // A file needs no line if nothing happened.
     write_text(out_, plain_progress_line(last) + "\n");
 }

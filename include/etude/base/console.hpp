@@ -34,11 +34,9 @@ class Console {
   /// Draws a bar again, if it is one of those that were added.
   void draw(const void* owner, ProgressView view);
 
-  /// Removes a bar, and leaves its last line on the screen unless an earlier bar of this thread contains it.
-  void finish(const void* owner, ProgressView view);
-
-  /// Removes a bar.
-  void remove(const void* owner) noexcept;
+  /// Removes a bar. Leaves `last`, if given, on the screen as its last line, unless an earlier bar of this
+  /// thread contains it.
+  void remove(const void* owner, const ProgressView* last = nullptr) noexcept;
 
  private:
   struct Bar {
