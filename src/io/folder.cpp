@@ -24,13 +24,78 @@ void check_entry_name(std::string_view name) {
         fmt::format("'{}' can't be the name of a file in a checkpoint: {}", printable(name), fault));
 }
 
+namespace {
+
+std::filesystem::path without_slash(const std::filesystem::path& path) {
+  return path.has_filename() ? path : path.parent_path();
+}
+
+/// Counts the bytes that it passes on to `file`, if there is one, and computes their checksum.
+class MeasuredFile : public OutputFile {
+ public:
+  explicit MeasuredFile(std::unique_ptr<OutputFile> file = nullptr) : file_(std::move(file)) {}
+
+  void write(std::span<const std::byte> bytes) override {
+    constexpr std::size_t piece_size = std::size_t{1} << 20;  // stays in cache between uses
+    for (; !bytes.empty(); bytes = bytes.subspan(std::min(bytes.size(), piece_size))) {
+      const auto piece = bytes.first(std::min(bytes.size(), piece_size));
+      sum_.update(piece);
+      if (file_) file_->write(piece);
+      size_ += piece.size();
+    }
+  }
+  void finish() override {
+    if (file_) file_->finish();
+  }
+  ManifestFile info() const { return {.size = size_, .xxh3_128 = sum_.hex()}; }
+
+ private:
+  std::unique_ptr<OutputFile> file_;
+  Checksum sum_;
+  std::uint64_t size_ = 0;
+};
+
+ManifestFile info_of(const MappedFile& file) {
+  MeasuredFile measured;
+  file.for_each_piece([&](std::span<const std::byte> piece) { measured.write(piece); });
+  return measured.info();
+}
+
+/// `commit` never writes links, so a link means that the folder was changed. Other programs' folders often
+/// contain some.
+void refuse_links(std::filesystem::path path, const std::string& name) {
+  std::error_code error;
+  for (const auto& part : std::filesystem::path(name)) {
+    path /= part;
+    if (std::filesystem::is_symlink(path, error))
+      throw CheckpointError(fmt::format("{} can't be read: it is a symbolic link", path.string()));
+  }
+}
+
+}  // namespace
+
 }  // namespace etude::inline v0::detail
 
 namespace etude::inline v0 {
 
+class FolderWriter::ChecksummedFile : public detail::MeasuredFile {
+ public:
+  ChecksummedFile(FolderWriter& writer, std::string name, std::unique_ptr<OutputFile> file)
+      : MeasuredFile(std::move(file)), writer_(writer), name_(std::move(name)) {}
+
+  void finish() override {
+    MeasuredFile::finish();
+    writer_.note_finished(name_, info());
+  }
+
+ private:
+  FolderWriter& writer_;
+  std::string name_;
+};
+
 FolderWriter::FolderWriter(FileSystem& files, const std::filesystem::path& target,
                            const std::filesystem::path& partial)
-    : files_(files), target_(without_slash(target)), partial_(without_slash(partial)) {
+    : files_(files), target_(detail::without_slash(target)), partial_(detail::without_slash(partial)) {
   files_.create_directories(partial_.parent_path());
   for (int attempt = 0; !make_partial(); ++attempt) {
     if (attempt == 200)
@@ -54,29 +119,6 @@ void FolderWriter::write_text(const std::string& name, std::string_view text) {
   file->finish();
 }
 
-namespace detail {
-
-namespace {
-
-/// Counts the bytes written to it and computes their checksum; keeps none.
-class MeasuredFile : public OutputFile {
- public:
-  void write(std::span<const std::byte> bytes) override {
-    sum_.update(bytes);
-    size_ += bytes.size();
-  }
-  void finish() override {}
-  ManifestFile info() { return {.size = size_, .xxh3_128 = sum_.hex()}; }
-
- private:
-  Checksum sum_;
-  std::uint64_t size_ = 0;
-};
-
-}  // namespace
-
-}  // namespace detail
-
 void FolderWriter::create_or_link(const std::string& name, const std::filesystem::path& before,
                                   const Manifest& manifest, detail::FunctionRef<void(OutputFile&)> write) {
   if (const auto known = manifest.files.find(name); known != manifest.files.end()) {
@@ -99,9 +141,15 @@ bool FolderWriter::link(const std::string& name, const std::filesystem::path& fi
   const auto path = partial_ / name;
   if (path.parent_path() != partial_) files_.create_directories(path.parent_path());
   if (!files_.create_hard_link(file, path)) return false;
-  written_.insert_or_assign(
-      name, Written{.finished = true, .info = info, .time = std::filesystem::last_write_time(path, error)});
+  note_finished(name, info);
   return true;
+}
+
+void FolderWriter::note_finished(const std::string& name, const ManifestFile& info) {
+  std::error_code error;
+  written_.insert_or_assign(name, Written{.finished = true,
+                                          .info = info,
+                                          .time = std::filesystem::last_write_time(partial_ / name, error)});
 }
 
 void FolderWriter::commit(Manifest manifest) {
@@ -127,26 +175,6 @@ void FolderWriter::commit(Manifest manifest) {
   put_in_place();
 }
 
-void FolderWriter::ChecksummedFile::write(std::span<const std::byte> bytes) {
-  constexpr std::size_t piece_size = std::size_t{1} << 20;  // stays in cache between uses
-  while (!bytes.empty()) {
-    const auto piece = bytes.first(std::min(bytes.size(), piece_size));
-    sum_.update(piece);
-    file_->write(piece);
-    size_ += piece.size();
-    bytes = bytes.subspan(piece.size());
-  }
-}
-
-void FolderWriter::ChecksummedFile::finish() {
-  file_->finish();
-  std::error_code error;
-  writer_.written_.insert_or_assign(
-      name_, Written{.finished = true,
-                     .info = {.size = size_, .xxh3_128 = sum_.hex()},
-                     .time = std::filesystem::last_write_time(writer_.partial_ / name_, error)});
-}
-
 bool FolderWriter::make_partial() {
   {
     const detail::FolderLock leftover(partial_);
@@ -164,7 +192,7 @@ bool FolderWriter::make_partial() {
   try {
     files_.create_directories(partial_);
   } catch (...) {
-    remove_partial();
+    remove_quietly(partial_);
     throw;
   }
   lock_.emplace(partial_);
@@ -207,10 +235,9 @@ ManifestFile FolderWriter::file_info(const std::string& name) {
       found->second.time == std::filesystem::last_write_time(path, error))
     return found->second.info;
   const MappedFile file(path);
-  Checksum sum;
-  file.for_each_piece([&](std::span<const std::byte> piece) { sum.update(piece); });
+  auto info = detail::info_of(file);
   files_.sync(path);
-  return {.size = file.bytes().size(), .xxh3_128 = sum.hex()};
+  return info;
 }
 
 void FolderWriter::put_in_place() {
@@ -227,20 +254,16 @@ void FolderWriter::put_in_place() {
     try {
       files_.rename(partial_, target_);
     } catch (...) {
-      if (replaces) put_back(replaced);
+      try {
+        if (replaces) files_.rename(replaced, target_);
+      } catch (const std::exception&) {  // report the first error; recover_replaced repeats this later
+      }
       throw;
     }
   }
   committed_ = true;
   files_.sync(target_.parent_path());
   if (replaces) remove_quietly(old);
-}
-
-void FolderWriter::put_back(const std::filesystem::path& replaced) noexcept {
-  try {
-    files_.rename(replaced, target_);
-  } catch (const std::exception&) {  // report the first error; recover_replaced repeats this later
-  }
 }
 
 FolderReader::FolderReader(std::filesystem::path folder, bool need_manifest) : folder_(std::move(folder)) {
@@ -263,15 +286,13 @@ std::shared_ptr<MappedFile> FolderReader::map(const std::string& name) {
   const auto stated = manifest_->files.find(name);
   if (stated == manifest_->files.end())
     throw CheckpointError(fmt::format("{}: the manifest doesn't list it", (folder_ / name).string()));
-  refuse_links(name);
+  detail::refuse_links(folder_, name);
   auto file = std::make_shared<MappedFile>(folder_ / name);
   if (file->bytes().size() != stated->second.size)
     throw CheckpointError(fmt::format("{} is damaged: it has {} bytes, but the manifest lists {}",
                                       file->path().string(), file->bytes().size(), stated->second.size));
   if (!verified_.contains(name)) {
-    Checksum sum;
-    file->for_each_piece([&](std::span<const std::byte> piece) { sum.update(piece); });
-    if (const auto hex = sum.hex(); hex != stated->second.xxh3_128)
+    if (const auto hex = detail::info_of(*file).xxh3_128; hex != stated->second.xxh3_128)
       throw CheckpointError(fmt::format("{} is damaged: its checksum is {}, but the manifest lists {}",
                                         file->path().string(), hex, stated->second.xxh3_128));
     verified_.insert(name);
@@ -288,16 +309,6 @@ std::string_view FolderReader::text(const std::string& name) {
 void FolderReader::verify() {
   if (!manifest_) return;
   for (const auto& [name, info] : manifest_->files) map(name);
-}
-
-void FolderReader::refuse_links(const std::string& name) const {
-  std::error_code error;
-  auto path = folder_;
-  for (const auto& part : std::filesystem::path(name)) {
-    path /= part;
-    if (std::filesystem::is_symlink(path, error))
-      throw CheckpointError(fmt::format("{} can't be read: it is a symbolic link", path.string()));
-  }
 }
 
 }  // namespace etude::inline v0

@@ -82,7 +82,7 @@ class FolderWriter {
   FolderWriter& operator=(const FolderWriter&) = delete;
   /// Removes everything that wasn't committed.
   ~FolderWriter() {
-    if (!committed_) remove_partial();
+    if (!committed_) remove_quietly(partial_);
   }
 
   /// Other code may write files here; `commit` includes them.
@@ -115,26 +115,7 @@ class FolderWriter {
     std::filesystem::file_time_type time{};
   };
 
-  class ChecksummedFile : public OutputFile {
-   public:
-    ChecksummedFile(FolderWriter& writer, std::string name, std::unique_ptr<OutputFile> file)
-        : writer_(writer), name_(std::move(name)), file_(std::move(file)) {}
-
-    void write(std::span<const std::byte> bytes) override;
-
-    void finish() override;
-
-   private:
-    FolderWriter& writer_;
-    std::string name_;
-    std::unique_ptr<OutputFile> file_;
-    Checksum sum_;
-    std::uint64_t size_ = 0;
-  };
-
-  static std::filesystem::path without_slash(const std::filesystem::path& path) {
-    return path.has_filename() ? path : path.parent_path();
-  }
+  class ChecksummedFile;
 
   // Returns false if the lock is held elsewhere: by a writer, or briefly by a process looking for leftovers.
   bool make_partial();
@@ -142,7 +123,8 @@ class FolderWriter {
   // Makes `name` a link to `file`. Returns false if `file` doesn't exist or can't be linked.
   bool link(const std::string& name, const std::filesystem::path& file, const ManifestFile& info);
 
-  void remove_partial() noexcept { remove_quietly(partial_); }
+  // Remembers a file that is on the disk.
+  void note_finished(const std::string& name, const ManifestFile& info);
 
   void remove_quietly(const std::filesystem::path& path) noexcept;
 
@@ -152,8 +134,6 @@ class FolderWriter {
   ManifestFile file_info(const std::string& name);
 
   void put_in_place();
-
-  void put_back(const std::filesystem::path& replaced) noexcept;
 
   FileSystem& files_;
   std::filesystem::path target_, partial_;
@@ -184,10 +164,6 @@ class FolderReader {
   void verify();
 
  private:
-  // `commit` never writes links, so a link means that the folder was changed. Other programs' folders often
-  // contain some.
-  void refuse_links(const std::string& name) const;
-
   std::filesystem::path folder_;
   std::optional<Manifest> manifest_;
   std::set<std::string> verified_;
