@@ -8,7 +8,7 @@
 #include "commands.hpp"
 #include "etude/base/error.hpp"
 #include "etude/base/utf8.hpp"
-#include "etude/io/file_text.hpp"
+#include "etude/io/entry_name.hpp"
 #include "etude/io/mapped_file.hpp"
 #include "etude/reflect/json.hpp"
 #include "etude/reflect/nearest.hpp"

@@ -16,7 +16,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/formats/pickle_document.hpp"
-#include "etude/io/file_text.hpp"
+#include "etude/io/entry_name.hpp"
 
 namespace etude::inline v0::pickle {
 

@@ -25,7 +25,6 @@
 #include "etude/formats/torch_file.hpp"
 #include "etude/formats/zip_archive.hpp"
 #include "etude/io/entry_name.hpp"
-#include "etude/io/file_text.hpp"
 
 namespace etude::inline v0 {
 

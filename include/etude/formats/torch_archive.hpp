@@ -18,7 +18,7 @@
 #include "etude/formats/torch_names.hpp"
 #include "etude/formats/torch_state_dict.hpp"
 #include "etude/formats/zip_archive.hpp"
-#include "etude/io/file_text.hpp"
+#include "etude/io/entry_name.hpp"
 
 namespace etude::inline v0 {
 

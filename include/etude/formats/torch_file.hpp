@@ -19,7 +19,7 @@
 #include "etude/base/error.hpp"
 #include "etude/formats/safetensors_header.hpp"
 #include "etude/formats/torch_archive.hpp"
-#include "etude/io/file_text.hpp"
+#include "etude/io/entry_name.hpp"
 
 namespace etude::inline v0 {
 

@@ -21,7 +21,6 @@
 #include "etude/formats/pickle_document.hpp"
 #include "etude/formats/torch_names.hpp"
 #include "etude/io/entry_name.hpp"
-#include "etude/io/file_text.hpp"
 
 namespace etude::inline v0 {
 

@@ -16,7 +16,7 @@
 #include <string_view>
 
 #include "etude/base/error.hpp"
-#include "etude/io/file_text.hpp"
+#include "etude/io/entry_name.hpp"
 
 namespace etude::inline v0 {
 

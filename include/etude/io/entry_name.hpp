@@ -15,6 +15,8 @@ namespace detail {
 /// names.
 std::string printable(std::string_view name);
 
+inline std::string in_quotes(std::string_view text) { return "'" + printable(text) + "'"; }
+
 /// Returns why a checkpoint folder can't contain a file of this name, or "" if it can. Names are relative
 /// paths with '/' as the separator.
 std::string_view fault_of_entry_name(std::string_view name);

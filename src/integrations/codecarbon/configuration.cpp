@@ -18,7 +18,7 @@
 #include "etude/base/error.hpp"
 #include "etude/base/lower_case.hpp"
 #include "etude/integrations/shared/ini.hpp"
-#include "etude/io/file_text.hpp"
+#include "etude/io/entry_name.hpp"
 #include "etude/reflect/json_reader.hpp"
 #include "etude/reflect/read_text.hpp"
 
