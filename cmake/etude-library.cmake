@@ -95,7 +95,7 @@ if(NOT TARGET torch OR TARGET etude::etude)
 endif()
 
 # Tensors, modules and their weights in files: what a program needs that runs or trains a module without a trainer.
-etude_sources(etude_tensors "data/(batch|division|tensors|tensors_of)" "formats/(mapped_tensor|safetensors|safetensors_header)"
+etude_sources(etude_tensors "data/(batch|division|tensors|tensors_of)" "formats/(file_dtype|mapped_tensor|safetensors|safetensors_header)"
               "libtorch/(autocast|foreach|torch_error)" "model/(equal|forward|model|modules)" "checkpoint/(load_weights|model_files)" base/fmt)
 etude_add_library(etude_tensors ${etude_tensors})
 target_link_libraries(etude_tensors PUBLIC etude::core torch)

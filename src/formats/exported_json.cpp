@@ -14,6 +14,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/formats/mapped_tensor.hpp"
+#include "etude/formats/torch_names.hpp"
 #include "etude/io/entry_name.hpp"
 #include "etude/reflect/json_parser.hpp"
 
@@ -59,33 +60,11 @@ std::int64_t exported_integer(const ExportedJson& number, std::string_view where
 }
 
 torch::ScalarType exported_dtype(const ExportedJson& number, std::string_view where) {
-  using Named = std::pair<std::int64_t, std::string_view>;
-  static constexpr std::array<Named, 21> names{{{1, "Byte"},
-                                                {2, "Char"},
-                                                {3, "Short"},
-                                                {4, "Int"},
-                                                {5, "Long"},
-                                                {6, "Half"},
-                                                {7, "Float"},
-                                                {8, "Double"},
-                                                {9, "ComplexHalf"},
-                                                {10, "ComplexFloat"},
-                                                {11, "ComplexDouble"},
-                                                {12, "Bool"},
-                                                {13, "BFloat16"},
-                                                {28, "UInt16"},
-                                                {29, "Float8_e4m3fn"},
-                                                {30, "Float8_e5m2"},
-                                                {31, "Float8_e4m3fnuz"},
-                                                {32, "Float8_e5m2fnuz"},
-                                                {33, "Float8_e8m0fnu"},
-                                                {34, "UInt32"},
-                                                {35, "UInt64"}}};
   const auto value = exported_integer(number, where);
-  const auto found = std::ranges::find(names, value, &Named::first);
-  if (found == names.end()) throw exported_fault(where, "{} isn't the number of a dtype", value);
-  if (const auto dtype = scalar_type_named(found->second)) return *dtype;
-  throw exported_fault(where, "LibTorch {} has no dtype {}", TORCH_VERSION, found->second);
+  const auto* found = std::ranges::find(torch_dtypes, value, &TorchDtype::exported);
+  if (found == torch_dtypes.end()) throw exported_fault(where, "{} isn't the number of a dtype", value);
+  if (const auto dtype = scalar_type_named(found->libtorch)) return *dtype;
+  throw exported_fault(where, "LibTorch {} has no dtype {}", TORCH_VERSION, found->libtorch);
 }
 
 torch::Device exported_device(const ExportedJson& device, std::string_view where) {

@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <string>
+#include <string_view>
+
+#include "etude/base/byte_order.hpp"
+#include "etude/formats/file_dtype.hpp"
 
 namespace etude::inline v0::detail {
 
@@ -24,6 +27,7 @@ std::string idx_dtype_names() {
 namespace etude::inline v0 {
 
 IdxHeader read_idx_header(std::span<const std::byte> file) {
+  const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(file[i]); };
   if (file.size() < 4) throw DataError(fmt::format("it has {} bytes, too few for an IDX file", file.size()));
   if (byte(0) == 0x1f && byte(1) == 0x8b)
@@ -45,21 +49,10 @@ IdxHeader read_idx_header(std::span<const std::byte> file) {
     throw DataError(
         fmt::format("its header is truncated, at {} of {} bytes", file.size(), header.data_begin));
 
-  // Empty dimensions count as 1, as in LibTorch's computation of strides.
-  std::uint64_t bytes = header.dtype->item_size;
-  for (std::size_t i = 4; i < header.data_begin; i += 4) {
-    const auto size = std::uint32_t{byte(i)} << 24 | std::uint32_t{byte(i + 1)} << 16 |
-                      std::uint32_t{byte(i + 2)} << 8 | byte(i + 3);
-    header.shape.push_back(size);
-    const std::uint64_t factor = std::max<std::uint32_t>(size, 1);
-    if (factor > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) / bytes)
-      throw DataError(fmt::format("shape ({}, ...): it is too large", fmt::join(header.shape, ", ")));
-    bytes *= factor;
-  }
-  if (std::ranges::count(header.shape, 0) > 0) bytes = 0;
-  if (const auto there = file.size() - header.data_begin; there != bytes)
-    throw DataError(fmt::format("shape ({}) of {} needs {} bytes, but {} follow the header",
-                                fmt::join(header.shape, ", "), header.dtype->torch_name, bytes, there));
+  for (std::size_t i = 4; i < header.data_begin; i += 4)
+    header.shape.push_back(static_cast<std::int64_t>(detail::big_endian(text.substr(i, 4))));
+  detail::check_array_size(header.shape, header.dtype->torch_name, header.dtype->item_size,
+                           file.size() - header.data_begin);
   return header;
 }
 

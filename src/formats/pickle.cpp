@@ -1,286 +1,379 @@
 #include "etude/formats/pickle.hpp"
 
+#include <fmt/format.h>
+
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
-namespace etude::inline v0::pickle::detail {
+#include "etude/base/byte_order.hpp"
+#include "etude/base/error.hpp"
+#include "etude/formats/pickle_document.hpp"
+#include "etude/io/entry_name.hpp"
 
-Document Unpickler::read() {
-  document_.values = {None{}, true, false, Tuple{}};
-  if (bytes_.size() > max_size) {
-    throw fault("it has {} bytes; at most {} are allowed", bytes_.size(), max_size);
+namespace etude::inline v0::pickle {
+
+namespace {
+
+enum Opcode : unsigned char {
+  mark = '(',
+  stop = '.',
+  binint = 'J',
+  binint1 = 'K',
+  binint2 = 'M',
+  none = 'N',
+  binpersid = 'Q',
+  reduce = 'R',
+  binunicode = 'X',
+  append = 'a',
+  build = 'b',
+  global = 'c',
+  empty_dict = '}',
+  appends = 'e',
+  binget = 'h',
+  long_binget = 'j',
+  empty_list = ']',
+  binput = 'q',
+  long_binput = 'r',
+  setitem = 's',
+  tuple = 't',
+  empty_tuple = ')',
+  setitems = 'u',
+  binfloat = 'G',
+  binbytes = 'B',
+  short_binbytes = 'C',
+  proto = 0x80,
+  tuple1 = 0x85,
+  tuple2 = 0x86,
+  tuple3 = 0x87,
+  newtrue = 0x88,
+  newfalse = 0x89,
+  long1 = 0x8a,
+  long4 = 0x8b,
+  short_binunicode = 0x8c,
+  binunicode8 = 0x8d,
+  binbytes8 = 0x8e,
+  empty_set = 0x8f,
+  additems = 0x90,
+  frozenset = 0x91,
+  stack_global = 0x93,
+  memoize = 0x94,
+  frame = 0x95,
+  bytearray8 = 0x96,
+};
+
+class Unpickler {
+ public:
+  Unpickler(std::string_view bytes, std::span<const std::string_view> globals, std::string_view source)
+      : bytes_(bytes), globals_(globals), source_(source) {}
+
+  Document read() {
+    document_.values = {None{}, true, false, Tuple{}};
+    if (bytes_.size() > max_size) {
+      throw fault("it has {} bytes; at most {} are allowed", bytes_.size(), max_size);
+    }
+    if (next() != proto) throw fault("it isn't a pickle of protocol 2 to 5");
+    if (const auto version = next(); version < 2 || version > 5) {
+      throw fault("its protocol is {}; supported are 2 to 5", version);
+    }
+    while (step()) {
+    }
+    if (position_ != bytes_.size()) throw fault("it continues after its end");
+    document_.root = pop();
+    if (!stack_.empty() || !marks_.empty()) throw fault("it ends with values left over");
+    check_nesting(document_, source_);
+    return std::move(document_);
   }
-  if (next() != proto) throw fault("it isn't a pickle of protocol 2 to 5");
-  if (const auto version = next(); version < 2 || version > 5) {
-    throw fault("its protocol is {}; supported are 2 to 5", version);
+
+ private:
+  // Limits memory: a value takes about forty times the memory of the byte that makes it.
+  static constexpr std::size_t max_size = std::size_t{1} << 26;
+  static constexpr Id none_id = 0, true_id = 1, false_id = 2, empty_tuple_id = 3;
+
+  template <class... Args>
+  CheckpointError fault(fmt::format_string<Args...> text, Args&&... args) const {
+    return CheckpointError(fmt::format("{}: byte {} of the pickle: ", source_, position_) +
+                           fmt::format(text, std::forward<Args>(args)...));
   }
-  while (step()) {
+
+  std::string_view take(std::uint64_t size) {
+    if (size > bytes_.size() - position_) {
+      throw fault("{} bytes are needed but only {} are left", size, bytes_.size() - position_);
+    }
+    const auto taken = bytes_.substr(position_, size);
+    position_ += size;
+    return taken;
   }
-  if (position_ != bytes_.size()) throw fault("it continues after its end");
-  document_.root = pop();
-  if (!stack_.empty() || !marks_.empty()) throw fault("it ends with values left over");
-  check_nesting(document_, source_);
-  return std::move(document_);
-}
 
-std::string_view Unpickler::take(std::uint64_t size) {
-  if (size > bytes_.size() - position_) {
-    throw fault("{} bytes are needed but only {} are left", size, bytes_.size() - position_);
+  unsigned char next() { return static_cast<unsigned char>(take(1)[0]); }
+
+  // An integer of at most eight bytes.
+  std::uint64_t number(std::size_t size) { return etude::detail::little_endian(take(size)); }
+
+  std::string_view line() {
+    const auto end = bytes_.find('\n', position_);
+    if (end == bytes_.npos) throw fault("a name isn't terminated");
+    const auto text = bytes_.substr(position_, end - position_);
+    position_ = end + 1;
+    return text;
   }
-  const auto taken = bytes_.substr(position_, size);
-  position_ += size;
-  return taken;
-}
 
-std::uint64_t Unpickler::number(std::size_t size) {
-  std::uint64_t result = 0;
-  const auto taken = take(size);
-  for (std::size_t i = 0; i < size; ++i) {
-    result |= std::uint64_t{static_cast<unsigned char>(taken[i])} << (8 * i);
+  void push_id(Id id) { stack_.push_back(id); }
+  void push(Value value) {
+    stack_.push_back(static_cast<Id>(document_.values.size()));
+    document_.values.push_back(std::move(value));
   }
-  return result;
-}
 
-std::string_view Unpickler::line() {
-  const auto end = bytes_.find('\n', position_);
-  if (end == bytes_.npos) throw fault("a name isn't terminated");
-  const auto text = bytes_.substr(position_, end - position_);
-  position_ = end + 1;
-  return text;
-}
-
-void Unpickler::push(Value value) {
-  stack_.push_back(static_cast<Id>(document_.values.size()));
-  document_.values.push_back(std::move(value));
-}
-
-Id Unpickler::top() const {
-  if (available() == 0) throw fault("a value is missing");
-  return stack_.back();
-}
-
-Id Unpickler::pop() {
-  const auto id = top();
-  stack_.pop_back();
-  return id;
-}
-
-std::vector<Id> Unpickler::pop_last(std::size_t count) {
-  if (available() < count) throw fault("a value is missing");
-  std::vector<Id> items(stack_.end() - static_cast<std::ptrdiff_t>(count), stack_.end());
-  stack_.resize(stack_.size() - count);
-  return items;
-}
-
-std::vector<Id> Unpickler::pop_to_mark() {
-  if (marks_.empty()) throw fault("a mark is missing");
-  auto items = pop_last(available());
-  marks_.pop_back();
-  return items;
-}
-
-void Unpickler::add_pairs(const std::vector<Id>& items) {
-  if (items.size() % 2 != 0) throw fault("a key has no value");
-  add<Dict>(items, "dict");
-}
-
-void Unpickler::push_integer(std::uint64_t size) {
-  if (size > sizeof(std::int64_t)) {
-    take(size);
-    push(LargeInteger{});
-    return;
+  // Values above the last mark may be popped.
+  std::size_t available() const { return stack_.size() - (marks_.empty() ? 0 : marks_.back()); }
+  Id top() const {
+    if (available() == 0) throw fault("a value is missing");
+    return stack_.back();
   }
-  auto bits = number(size);
-  const bool negative = size > 0 && (bits >> (8 * size - 1)) != 0;
-  if (negative && size < sizeof bits) bits |= ~std::uint64_t{0} << (8 * size);
-  push(std::bit_cast<std::int64_t>(bits));
-}
+  Id pop() {
+    const auto id = top();
+    stack_.pop_back();
+    return id;
+  }
+  std::vector<Id> pop_last(std::size_t count) {
+    if (available() < count) throw fault("a value is missing");
+    std::vector<Id> items(stack_.end() - static_cast<std::ptrdiff_t>(count), stack_.end());
+    stack_.resize(stack_.size() - count);
+    return items;
+  }
+  std::vector<Id> pop_to_mark() {
+    if (marks_.empty()) throw fault("a mark is missing");
+    auto items = pop_last(available());
+    marks_.pop_back();
+    return items;
+  }
 
-void Unpickler::push_global(std::string_view module, std::string_view name) {
-  for (const auto allowed : globals_) {
-    if (allowed.size() == module.size() + 1 + name.size() && allowed.starts_with(module) &&
-        allowed[module.size()] == '.' && allowed.ends_with(name)) {
-      push(Global{allowed});
+  template <class Container>
+  void add(const std::vector<Id>& items, const char* what) {
+    auto* container = std::get_if<Container>(&document_.values[top()]);
+    if (!container) throw fault("items are added to something that isn't a {}", what);
+    container->items.insert(container->items.end(), items.begin(), items.end());
+  }
+  void add_pairs(const std::vector<Id>& items) {
+    if (items.size() % 2 != 0) throw fault("a key has no value");
+    add<Dict>(items, "dict");
+  }
+
+  void push_integer(std::uint64_t size) {
+    if (size > sizeof(std::int64_t)) {
+      take(size);
+      push(LargeInteger{});
       return;
     }
+    auto bits = number(size);
+    const bool negative = size > 0 && (bits >> (8 * size - 1)) != 0;
+    if (negative && size < sizeof bits) bits |= ~std::uint64_t{0} << (8 * size);
+    push(std::bit_cast<std::int64_t>(bits));
   }
-  throw fault("it refers to {} of {}; only tensors and plain values can be read, and nothing is executed",
-              etude::detail::in_quotes(name), etude::detail::in_quotes(module));
-}
 
-std::string_view Unpickler::popped_text() {
-  const auto* text = document_.get<Text>(pop());
-  return text ? text->utf8 : throw fault("a name isn't text");
-}
-
-void Unpickler::push_call() {
-  const auto arguments = pop(), function = pop();
-  const auto* global = document_.get<Global>(function);
-  const auto* items = document_.get<Tuple>(arguments);
-  if (!global || !items) throw fault("a call needs a function and a tuple");
-  if (global->name == "collections.OrderedDict" && items->items.empty()) {
-    push(Dict{});
-  } else {
-    push(Call{{function, arguments}});
-  }
-}
-
-void Unpickler::put(std::uint64_t index) {
-  if (index > memo_.size()) throw fault("memo {} precedes memo {}", index, memo_.size());
-  if (index == memo_.size()) memo_.push_back(0);
-  memo_[index] = top();
-}
-
-bool Unpickler::step() {
-  switch (const auto opcode = next(); opcode) {
-    case stop:
-      return false;
-    case frame:
-      if (number(8) > bytes_.size() - position_) throw fault("a frame goes past the end");
-      break;
-    case mark:
-      marks_.push_back(stack_.size());
-      break;
-
-    case none:
-      push_id(none_id);
-      break;
-    case newtrue:
-      push_id(true_id);
-      break;
-    case newfalse:
-      push_id(false_id);
-      break;
-    case binint:
-      push_integer(4);
-      break;
-    case binint1:
-      push(static_cast<std::int64_t>(number(1)));
-      break;
-    case binint2:
-      push(static_cast<std::int64_t>(number(2)));
-      break;
-    case long1:
-      push_integer(number(1));
-      break;
-    case long4:
-      push_integer(number(4));
-      break;
-    case binfloat: {
-      std::uint64_t bits = 0;
-      for (const char byte : take(8)) bits = bits << 8 | static_cast<unsigned char>(byte);
-      push(std::bit_cast<double>(bits));
-      break;
+  void push_global(std::string_view module, std::string_view name) {
+    for (const auto allowed : globals_) {
+      if (allowed.size() == module.size() + 1 + name.size() && allowed.starts_with(module) &&
+          allowed[module.size()] == '.' && allowed.ends_with(name)) {
+        push(Global{allowed});
+        return;
+      }
     }
-    case short_binunicode:
-      push(Text{take(number(1))});
-      break;
-    case binunicode:
-      push(Text{take(number(4))});
-      break;
-    case binunicode8:
-      push(Text{take(number(8))});
-      break;
-    case short_binbytes:
-      push(ByteString{take(number(1))});
-      break;
-    case binbytes:
-      push(ByteString{take(number(4))});
-      break;
-    case binbytes8:
-    case bytearray8:
-      push(ByteString{take(number(8))});
-      break;
+    throw fault("it refers to {} of {}; only tensors and plain values can be read, and nothing is executed",
+                etude::detail::in_quotes(name), etude::detail::in_quotes(module));
+  }
 
-    case empty_tuple:
-      push_id(empty_tuple_id);
-      break;
-    case tuple1:
-      push(Tuple{pop_last(1)});
-      break;
-    case tuple2:
-      push(Tuple{pop_last(2)});
-      break;
-    case tuple3:
-      push(Tuple{pop_last(3)});
-      break;
-    case tuple:
-      push(Tuple{pop_to_mark()});
-      break;
-    case empty_list:
-      push(List{});
-      break;
-    case append:
-      add<List>(pop_last(1), "list");
-      break;
-    case appends:
-      add<List>(pop_to_mark(), "list");
-      break;
-    case empty_set:
-      push(Set{});
-      break;
-    case additems:
-      add<Set>(pop_to_mark(), "set");
-      break;
-    case frozenset:
-      push(Set{pop_to_mark()});
-      break;
-    case empty_dict:
+  std::string_view popped_text() {
+    const auto* text = document_.get<Text>(pop());
+    return text ? text->utf8 : throw fault("a name isn't text");
+  }
+
+  void push_call() {
+    const auto arguments = pop(), function = pop();
+    const auto* global = document_.get<Global>(function);
+    const auto* items = document_.get<Tuple>(arguments);
+    if (!global || !items) throw fault("a call needs a function and a tuple");
+    if (global->name == "collections.OrderedDict" && items->items.empty()) {
       push(Dict{});
-      break;
-    case setitem:
-      add_pairs(pop_last(2));
-      break;
-    case setitems:
-      add_pairs(pop_to_mark());
-      break;
-
-    case memoize:
-      put(memo_.size());
-      break;
-    case binput:
-      put(number(1));
-      break;
-    case long_binput:
-      put(number(4));
-      break;
-    case binget:
-      get(number(1));
-      break;
-    case long_binget:
-      get(number(4));
-      break;
-
-    case global: {
-      const auto module = line();
-      push_global(module, line());
-      break;
+    } else {
+      push(Call{{function, arguments}});
     }
-    case stack_global: {
-      const auto name = popped_text();
-      push_global(popped_text(), name);
-      break;
-    }
-    case reduce:
-      push_call();
-      break;
-    case binpersid:
-      push(PersistentId{{pop()}});
-      break;
-    case build:
-      // These are the attributes of an OrderedDict: a state_dict keeps its modules' versions there.
-      pop();
-      if (!document_.get<Dict>(top()))
-        throw fault("attributes are set on something that isn't an OrderedDict");
-      break;
-    default:
-      throw fault("opcode {:#04x} isn't needed in a file of tensors", opcode);
   }
-  return true;
+
+  void put(std::uint64_t index) {
+    if (index > memo_.size()) throw fault("memo {} precedes memo {}", index, memo_.size());
+    if (index == memo_.size()) memo_.push_back(0);
+    memo_[index] = top();
+  }
+  void get(std::uint64_t index) {
+    push_id(index < memo_.size() ? memo_[index] : throw fault("memo {} doesn't exist", index));
+  }
+
+  // Executes the next opcode; returns false at the end.
+  bool step() {
+    switch (const auto opcode = next(); opcode) {
+      case stop:
+        return false;
+      case frame:
+        if (number(8) > bytes_.size() - position_) throw fault("a frame goes past the end");
+        break;
+      case mark:
+        marks_.push_back(stack_.size());
+        break;
+
+      case none:
+        push_id(none_id);
+        break;
+      case newtrue:
+        push_id(true_id);
+        break;
+      case newfalse:
+        push_id(false_id);
+        break;
+      case binint:
+        push_integer(4);
+        break;
+      case binint1:
+        push(static_cast<std::int64_t>(number(1)));
+        break;
+      case binint2:
+        push(static_cast<std::int64_t>(number(2)));
+        break;
+      case long1:
+        push_integer(number(1));
+        break;
+      case long4:
+        push_integer(number(4));
+        break;
+      case binfloat:
+        push(std::bit_cast<double>(etude::detail::big_endian(take(8))));
+        break;
+      case short_binunicode:
+        push(Text{take(number(1))});
+        break;
+      case binunicode:
+        push(Text{take(number(4))});
+        break;
+      case binunicode8:
+        push(Text{take(number(8))});
+        break;
+      case short_binbytes:
+        push(ByteString{take(number(1))});
+        break;
+      case binbytes:
+        push(ByteString{take(number(4))});
+        break;
+      case binbytes8:
+      case bytearray8:
+        push(ByteString{take(number(8))});
+        break;
+
+      case empty_tuple:
+        push_id(empty_tuple_id);
+        break;
+      case tuple1:
+        push(Tuple{pop_last(1)});
+        break;
+      case tuple2:
+        push(Tuple{pop_last(2)});
+        break;
+      case tuple3:
+        push(Tuple{pop_last(3)});
+        break;
+      case tuple:
+        push(Tuple{pop_to_mark()});
+        break;
+      case empty_list:
+        push(List{});
+        break;
+      case append:
+        add<List>(pop_last(1), "list");
+        break;
+      case appends:
+        add<List>(pop_to_mark(), "list");
+        break;
+      case empty_set:
+        push(Set{});
+        break;
+      case additems:
+        add<Set>(pop_to_mark(), "set");
+        break;
+      case frozenset:
+        push(Set{pop_to_mark()});
+        break;
+      case empty_dict:
+        push(Dict{});
+        break;
+      case setitem:
+        add_pairs(pop_last(2));
+        break;
+      case setitems:
+        add_pairs(pop_to_mark());
+        break;
+
+      case memoize:
+        put(memo_.size());
+        break;
+      case binput:
+        put(number(1));
+        break;
+      case long_binput:
+        put(number(4));
+        break;
+      case binget:
+        get(number(1));
+        break;
+      case long_binget:
+        get(number(4));
+        break;
+
+      case global: {
+        const auto module = line();
+        push_global(module, line());
+        break;
+      }
+      case stack_global: {
+        const auto name = popped_text();
+        push_global(popped_text(), name);
+        break;
+      }
+      case reduce:
+        push_call();
+        break;
+      case binpersid:
+        push(PersistentId{{pop()}});
+        break;
+      case build:
+        // These are the attributes of an OrderedDict: a state_dict keeps its modules' versions there.
+        pop();
+        if (!document_.get<Dict>(top()))
+          throw fault("attributes are set on something that isn't an OrderedDict");
+        break;
+      default:
+        throw fault("opcode {:#04x} isn't needed in a file of tensors", opcode);
+    }
+    return true;
+  }
+
+  std::string_view bytes_;
+  std::span<const std::string_view> globals_;
+  std::string_view source_;
+  std::size_t position_ = 0;
+  Document document_;
+  std::vector<Id> stack_, memo_;
+  std::vector<std::size_t> marks_;
+};
+
+}  // namespace
+
+Document unpickle(std::string_view bytes, std::span<const std::string_view> globals,
+                  std::string_view source) {
+  return Unpickler(bytes, globals, source).read();
 }
 
-}  // namespace etude::inline v0::pickle::detail
+}  // namespace etude::inline v0::pickle

@@ -170,20 +170,8 @@ void Pt2Archive::check_extent(const std::vector<std::int64_t>& sizes,
                               std::size_t item_size, std::size_t bytes, const std::string& what) {
   if (sizes.size() != strides.size())
     throw CheckpointError(what + ": its numbers of sizes and strides differ");
-  const auto limit = static_cast<std::int64_t>(bytes / item_size);
-  constexpr auto most = std::int64_t{1} << 48;
-  std::int64_t last = offset, elements = 1;
-  const bool is_empty = std::ranges::count(sizes, 0) > 0;
-  bool fits = true;
-  for (std::size_t i = 0; fits && i < sizes.size(); ++i) {
-    const auto steps = std::max<std::int64_t>(sizes[i] - 1, 0);
-    fits = last <= limit && (steps == 0 || strides[i] <= (limit - last) / steps) &&
-           elements <= most / (steps + 1);
-    if (!fits) break;
-    last += steps * strides[i];
-    elements *= steps + 1;
-  }
-  if (!fits || (!is_empty && last >= limit))
+  if (!detail::bytes_of_array(sizes, item_size) ||
+      !detail::lies_within(sizes, strides, offset, bytes / item_size))
     throw CheckpointError(fmt::format("{}: it goes past its {} bytes", what, bytes));
 }
 

@@ -1,11 +1,13 @@
 #include "etude/formats/wav.hpp"
 
 #include <fmt/format.h>
+#include <torch/types.h>
 
 #include <bit>
 #include <limits>
 #include <string_view>
 
+#include "etude/base/byte_order.hpp"
 #include "etude/base/error.hpp"
 
 namespace etude::inline v0 {
@@ -26,8 +28,8 @@ std::string wav_file(const at::Tensor& frames, std::int64_t sample_rate) {
         fmt::format("{} channels at {} Hz: a WAV file has less than 4 GiB a second", channels, sample_rate));
   std::string file;
   file.reserve(static_cast<std::size_t>(header + bytes));
-  const auto put = [&](std::int64_t value, int width) {
-    for (int i = 0; i < width; ++i) file += static_cast<char>(value >> (8 * i) & 0xff);
+  const auto put = [&](std::int64_t value, std::size_t size) {
+    file += detail::little_endian_bytes(static_cast<std::uint64_t>(value), size);
   };
   file += "RIFF";
   put(header - 8 + bytes, 4);

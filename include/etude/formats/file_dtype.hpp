@@ -1,6 +1,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
 #include <string_view>
 
 namespace etude::inline v0 {
@@ -16,4 +19,14 @@ struct FileDtype {
   std::size_t item_size;
 };
 
+namespace detail {
+
+/// The bytes of a dense array; unset if LibTorch can't address so many.
+std::optional<std::uint64_t> bytes_of_array(std::span<const std::int64_t> shape, std::uint64_t item_size);
+
+/// Throws DataError unless an array of this shape fills the `bytes` behind its header.
+void check_array_size(std::span<const std::int64_t> shape, std::string_view dtype, std::uint64_t item_size,
+                      std::uint64_t bytes);
+
+}  // namespace detail
 }  // namespace etude::inline v0

@@ -52,55 +52,6 @@ DataError npy_fault(fmt::format_string<Args...> text, Args&&... args) {
   return DataError(fmt::format(text, std::forward<Args>(args)...));
 }
 
-/// Parses the header's text, a Python dict of 'descr', 'fortran_order' and 'shape', without Python: supports
-/// only the literals that these values may be.
-class NpyHeaderText {
- public:
-  explicit NpyHeaderText(std::string_view text) : text_(text) {}
-
-  /// The header, and the number of bytes that its dtype and shape need.
-  std::pair<NpyHeader, std::uint64_t> read();
-
- private:
-  static constexpr std::size_t most_dimensions = 64;  // LibTorch's limit
-
-  void skip_space() {
-    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t')) ++at_;
-  }
-
-  bool take(char wanted);
-
-  void expect(char wanted) {
-    if (!take(wanted)) throw npy_fault("header: '{}' must be at character {}", wanted, at_);
-  }
-
-  static void once(bool& seen, std::string_view key) {
-    if (std::exchange(seen, true)) throw npy_fault("header: '{}' appears twice", key);
-  }
-
-  std::string_view string(std::string_view what);
-
-  std::string_view word();
-
-  void read_descr();
-
-  static std::string dtype_names();
-
-  void read_order();
-
-  void read_shape();
-
-  std::int64_t size();
-
-  // Empty dimensions count as 1, as in LibTorch's computation of strides.
-  std::uint64_t bytes() const;
-
-  std::string_view text_;
-  std::size_t at_ = 0;
-  NpyHeader header_;
-  bool has_descr_ = false, has_order_ = false, has_shape_ = false;
-};
-
 }  // namespace detail
 
 /// Parses and validates the header of a .npy file (format 1, 2 or 3) with content `file`. Throws DataError

@@ -10,30 +10,31 @@ namespace etude::inline v0::detail {
 struct TorchDtype {
   std::string_view python, libtorch, storage;
   std::uint64_t size;
+  std::int64_t exported;  // its number in torch.export's files
 };
 // Newer dtypes have no typed storage.
 inline constexpr std::array torch_dtypes = std::to_array<TorchDtype>({
-    {"torch.float32", "Float", "torch.FloatStorage", 4},
-    {"torch.float64", "Double", "torch.DoubleStorage", 8},
-    {"torch.float16", "Half", "torch.HalfStorage", 2},
-    {"torch.bfloat16", "BFloat16", "torch.BFloat16Storage", 2},
-    {"torch.bool", "Bool", "torch.BoolStorage", 1},
-    {"torch.uint8", "Byte", "torch.ByteStorage", 1},
-    {"torch.int8", "Char", "torch.CharStorage", 1},
-    {"torch.int16", "Short", "torch.ShortStorage", 2},
-    {"torch.int32", "Int", "torch.IntStorage", 4},
-    {"torch.int64", "Long", "torch.LongStorage", 8},
-    {"torch.complex64", "ComplexFloat", "torch.ComplexFloatStorage", 8},
-    {"torch.complex128", "ComplexDouble", "torch.ComplexDoubleStorage", 16},
-    {"torch.complex32", "ComplexHalf", "", 4},
-    {"torch.uint16", "UInt16", "", 2},
-    {"torch.uint32", "UInt32", "", 4},
-    {"torch.uint64", "UInt64", "", 8},
-    {"torch.float8_e4m3fn", "Float8_e4m3fn", "", 1},
-    {"torch.float8_e5m2", "Float8_e5m2", "", 1},
-    {"torch.float8_e4m3fnuz", "Float8_e4m3fnuz", "", 1},
-    {"torch.float8_e5m2fnuz", "Float8_e5m2fnuz", "", 1},
-    {"torch.float8_e8m0fnu", "Float8_e8m0fnu", "", 1},
+    {"torch.float32", "Float", "torch.FloatStorage", 4, 7},
+    {"torch.float64", "Double", "torch.DoubleStorage", 8, 8},
+    {"torch.float16", "Half", "torch.HalfStorage", 2, 6},
+    {"torch.bfloat16", "BFloat16", "torch.BFloat16Storage", 2, 13},
+    {"torch.bool", "Bool", "torch.BoolStorage", 1, 12},
+    {"torch.uint8", "Byte", "torch.ByteStorage", 1, 1},
+    {"torch.int8", "Char", "torch.CharStorage", 1, 2},
+    {"torch.int16", "Short", "torch.ShortStorage", 2, 3},
+    {"torch.int32", "Int", "torch.IntStorage", 4, 4},
+    {"torch.int64", "Long", "torch.LongStorage", 8, 5},
+    {"torch.complex64", "ComplexFloat", "torch.ComplexFloatStorage", 8, 10},
+    {"torch.complex128", "ComplexDouble", "torch.ComplexDoubleStorage", 16, 11},
+    {"torch.complex32", "ComplexHalf", "", 4, 9},
+    {"torch.uint16", "UInt16", "", 2, 28},
+    {"torch.uint32", "UInt32", "", 4, 34},
+    {"torch.uint64", "UInt64", "", 8, 35},
+    {"torch.float8_e4m3fn", "Float8_e4m3fn", "", 1, 29},
+    {"torch.float8_e5m2", "Float8_e5m2", "", 1, 30},
+    {"torch.float8_e4m3fnuz", "Float8_e4m3fnuz", "", 1, 31},
+    {"torch.float8_e5m2fnuz", "Float8_e5m2fnuz", "", 1, 32},
+    {"torch.float8_e8m0fnu", "Float8_e8m0fnu", "", 1, 33},
 });
 
 // Functions that rebuild tensors; `unreadable` describes the result of those that aren't supported.
