@@ -13,16 +13,47 @@
 
 namespace etude::inline v0 {
 
-TorchStateDict TorchArchive::state_dict(std::string_view key) const {
-  return read([&](const pickle::Document& document, std::size_t bytes) {
-    return read_torch_state_dict(document, bytes, key, name());
-  });
+namespace detail {
+
+namespace {
+
+/// Files from before PyTorch 1.6 begin with a pickled number.
+bool is_legacy_torch_file(const std::filesystem::path& path) {
+  constexpr std::string_view number = "\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return false;
+  std::array<char, 2 + number.size()> begin{};
+  std::ifstream(path, std::ios::binary).read(begin.data(), begin.size());
+  return begin[0] == '\x80' && std::string_view(begin.data(), begin.size()).substr(2) == number;
 }
 
-TorchStateDict TorchArchive::all_tensors() const {
-  return read([&](const pickle::Document& document, std::size_t bytes) {
-    return read_all_torch_tensors(document, bytes, name());
-  });
+ZipArchive torch_zip(const std::filesystem::path& path) {
+  if (is_legacy_torch_file(path))
+    throw CheckpointError(path.string() +
+                          ": it has the format used before PyTorch 1.6; load it in Python and save it again");
+  return ZipArchive(path);
+}
+
+}  // namespace
+
+}  // namespace detail
+
+TorchArchive::TorchArchive(const std::filesystem::path& path) : TorchArchive(detail::torch_zip(path)) {}
+
+TorchStateDict TorchArchive::read(std::optional<std::string_view> key) const {
+  constexpr std::uint64_t max_pickle = std::uint64_t{1} << 28;
+  const auto& entry = entry_of("data.pkl");
+  // A pickle is rarely compressed, and each of its bytes may become an object of many bytes, so the limit
+  // is low.
+  const auto most = std::min(max_pickle, (std::uint64_t{1} << 20) + 8 * entry.compressed_size);
+  if (entry.size > most)
+    throw fault("its pickle of {} bytes is {} compressed", entry.size, entry.compressed_size);
+  const auto bytes = zip_.read(entry);
+  const auto document = pickle::unpickle(bytes, detail::torch_globals(), name());
+  auto result = key ? read_torch_state_dict(document, bytes.size(), *key, name())
+                    : read_all_torch_tensors(document, bytes.size(), name());
+  check_storages(result);
+  return result;
 }
 
 TorchArchive::TorchArchive(ZipArchive zip) : zip_(std::move(zip)) {
@@ -43,23 +74,6 @@ TorchArchive::TorchArchive(ZipArchive zip) : zip_(std::move(zip)) {
   }
 }
 
-ZipArchive TorchArchive::opened(const std::filesystem::path& path) {
-  if (is_legacy(path)) {
-    throw CheckpointError(path.string() +
-                          ": it has the format used before PyTorch 1.6; load it in Python and save it again");
-  }
-  return ZipArchive(path);
-}
-
-bool TorchArchive::is_legacy(const std::filesystem::path& path) {
-  constexpr std::string_view number = "\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return false;
-  std::array<char, 2 + number.size()> begin{};
-  std::ifstream(path, std::ios::binary).read(begin.data(), begin.size());
-  return begin[0] == '\x80' && std::string_view(begin.data(), begin.size()).substr(2) == number;
-}
-
 const ZipArchive::Entry& TorchArchive::entry_of(std::string_view record) const {
   const auto* entry = zip_.find(fmt::format("{}{}", prefix_, record));
   return entry ? *entry : throw fault("it has no {}", detail::in_quotes(record));
@@ -68,7 +82,7 @@ const ZipArchive::Entry& TorchArchive::entry_of(std::string_view record) const {
 void TorchArchive::check_storages(const TorchStateDict& result) const {
   // Expanded tensors and compressed zeros can be much larger than the file; beyond this limit the file is
   // considered an attack.
-  const auto most = most_of(zip_.file_size(), std::uint64_t{1} << 26);
+  const auto most = (std::uint64_t{1} << 26) + 64 * zip_.file_size();
   std::uint64_t storages = 0, elements = 0;
   std::set<std::string_view> seen;
   for (const auto& tensor : result.tensors) {

@@ -9,16 +9,9 @@
 #include <string_view>
 #include <utility>
 
-namespace etude::inline v0::detail {
+#include "etude/formats/mapped_tensor.hpp"
 
-torch::ScalarType torch_dtype(const TorchTensorRecord& record, std::string_view file) {
-  for (int i = 0; i < static_cast<int>(torch::ScalarType::NumOptions); ++i) {
-    const auto dtype = static_cast<torch::ScalarType>(i);
-    if (c10::toString(dtype) == record.dtype) return dtype;
-  }
-  throw CheckpointError(fmt::format("{}: tensor {}: dtype: this LibTorch has no {}", file,
-                                    in_quotes(record.name), record.dtype));
-}
+namespace etude::inline v0::detail {
 
 TorchFile load_described(const TorchArchive& archive, TorchStateDict state_dict) {
   TorchFile result;
@@ -26,7 +19,10 @@ TorchFile load_described(const TorchArchive& archive, TorchStateDict state_dict)
   std::map<std::string, torch::Tensor> storages;
   std::set<std::string> bools;  // storages already validated
   for (const auto& record : state_dict.tensors) {
-    const auto dtype = torch_dtype(record, archive.name());
+    const auto dtype = scalar_type_named(record.dtype);
+    if (!dtype)
+      throw CheckpointError(fmt::format("{}: tensor {}: dtype: this LibTorch has no {}", archive.name(),
+                                        in_quotes(record.name), record.dtype));
     auto [storage, is_new] = storages.try_emplace(record.storage);
     auto& bytes = storage->second;
     if (is_new) {
@@ -41,7 +37,7 @@ TorchFile load_described(const TorchArchive& archive, TorchStateDict state_dict)
             fmt::format("{}: tensor {}: a bool must be 0 or 1", archive.name(), in_quotes(record.name)));
       }
     }
-    auto tensor = at::empty({0}, at::TensorOptions().dtype(dtype));
+    auto tensor = at::empty({0}, at::TensorOptions().dtype(*dtype));
     tensor.set_(bytes.storage(), record.offset, record.sizes, record.strides);
     if (record.conjugate) tensor = at::_conj(tensor);
     if (record.negative) tensor = at::_neg_view(tensor);

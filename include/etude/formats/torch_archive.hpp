@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,7 +27,7 @@ namespace etude::inline v0 {
 class TorchArchive {
  public:
   /// Throws CheckpointError for any other kind of file, and names the kind if it is known.
-  explicit TorchArchive(const std::filesystem::path& path) : TorchArchive(opened(path)) {}
+  explicit TorchArchive(const std::filesystem::path& path);
 
   /// Reads from memory that must outlive it; `name` is for messages.
   TorchArchive(std::string_view bytes, std::string name) : TorchArchive(ZipArchive(bytes, std::move(name))) {}
@@ -35,49 +36,26 @@ class TorchArchive {
 
   /// The tensors and their names as `read_torch_state_dict` returns them. Their storages have been checked:
   /// they exist, have the stated sizes, and their total is in proportion to the size of the file.
-  TorchStateDict state_dict(std::string_view key = {}) const;
+  TorchStateDict state_dict(std::string_view key = {}) const { return read(key); }
 
   /// The same for all dicts in the file, with names from the root: "model.weight",
   /// "optimizer.state.0.exp_avg". An empty dict has no tensors.
-  TorchStateDict all_tensors() const;
+  TorchStateDict all_tensors() const { return read(std::nullopt); }
 
   /// The size in bytes of a tensor's storage.
   std::uint64_t storage_size(std::string_view key) const { return entry_of(storage_name(key)).size; }
   void read_storage(std::string_view key, void* to) const { zip_.read(entry_of(storage_name(key)), to); }
 
  private:
-  static constexpr std::uint64_t max_pickle = std::uint64_t{1} << 28;
-
   explicit TorchArchive(ZipArchive zip);
 
-  template <class Find>
-  TorchStateDict read(Find&& find) const {
-    const auto& entry = entry_of("data.pkl");
-    // A pickle is rarely compressed, and each of its bytes may become an object of many bytes, so the limit
-    // is low.
-    const auto most = std::min(max_pickle, (std::uint64_t{1} << 20) + 8 * entry.compressed_size);
-    if (entry.size > most) {
-      throw fault("its pickle of {} bytes is {} compressed", entry.size, entry.compressed_size);
-    }
-    const auto bytes = zip_.read(entry);
-    const auto globals = detail::torch_globals();
-    auto result = find(pickle::unpickle(bytes, globals, name()), bytes.size());
-    check_storages(result);
-    return result;
-  }
-
-  static ZipArchive opened(const std::filesystem::path& path);
-
-  // Files from before PyTorch 1.6 begin with a pickled number.
-  static bool is_legacy(const std::filesystem::path& path);
+  /// All tensors without a key.
+  TorchStateDict read(std::optional<std::string_view> key) const;
 
   template <class... Args>
   CheckpointError fault(fmt::format_string<Args...> text, Args&&... args) const {
     return CheckpointError(fmt::format("{}: ", name()) + fmt::format(text, std::forward<Args>(args)...));
   }
-
-  // The largest size that is accepted for data decoded from this many bytes of the file.
-  static std::uint64_t most_of(std::uint64_t bytes, std::uint64_t at_least) { return at_least + 64 * bytes; }
 
   static std::string storage_name(std::string_view key) { return fmt::format("data/{}", key); }
 

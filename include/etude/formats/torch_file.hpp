@@ -34,17 +34,10 @@ namespace detail {
 
 static_assert(std::endian::native == std::endian::little, "only little-endian files are supported");
 
-torch::ScalarType torch_dtype(const TorchTensorRecord& record, std::string_view file);
-
 /// Loads the tensors that an archive's `state_dict` describes.
 TorchFile load_described(const TorchArchive& archive, TorchStateDict state_dict);
 
 }  // namespace detail
-
-/// Like `load_torch_file`, for an archive that is already open.
-inline TorchFile load_torch_archive(const TorchArchive& archive, std::string_view key = {}) {
-  return detail::load_described(archive, archive.state_dict(key));
-}
 
 /// Loads the tensors of a file written by Python's `torch.save` (PyTorch 1.6 and later) into CPU memory.
 /// Nothing in it is executed, and everything is validated. Tensors that share memory in Python share it here;
@@ -53,7 +46,8 @@ inline TorchFile load_torch_archive(const TorchArchive& archive, std::string_vie
 /// those of the only entry with tensors. Throws CheckpointError with the file and the problem; if several
 /// entries have tensors, it lists their keys.
 inline TorchFile load_torch_file(const std::filesystem::path& path, std::string_view key = {}) {
-  return load_torch_archive(TorchArchive(path), key);
+  const TorchArchive archive(path);
+  return detail::load_described(archive, archive.state_dict(key));
 }
 
 }  // namespace etude::inline v0
