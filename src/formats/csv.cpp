@@ -1,5 +1,6 @@
 #include "etude/formats/csv.hpp"
 
+#include <csv.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -7,10 +8,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "etude/formats/mapped_tensor.hpp"
+#include "etude/io/mapped_file.hpp"
 
 namespace etude::inline v0 {
 
@@ -60,45 +65,74 @@ torch::Tensor CsvTable::codes(std::string_view name, const std::vector<std::stri
   return result;
 }
 
-CsvTable::Reader::Reader(CsvTable& table) : table_(table) {
-  csv_init(&parser_, CSV_STRICT | CSV_STRICT_FINI);
-  csv_set_delim(&parser_, static_cast<unsigned char>(table.options_.delimiter));
-  csv_set_quote(&parser_, static_cast<unsigned char>(table.options_.quote));
-}
-
-void CsvTable::Reader::read(std::string_view text) {
-  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
-  while (!text.empty()) {
-    ++line_;
-    const auto length = std::min(text.find('\n'), text.size() - 1) + 1;
-    check(csv_parse(&parser_, text.data(), length, on_field, on_row, this) == length);
-    text.remove_prefix(length);
+/// Feeds libcsv one line at a time, so that errors can name the line.
+class CsvTable::Reader {
+ public:
+  explicit Reader(CsvTable& table) : table_(table) {
+    csv_init(&parser_, CSV_STRICT | CSV_STRICT_FINI);
+    csv_set_delim(&parser_, static_cast<unsigned char>(table.options_.delimiter));
+    csv_set_quote(&parser_, static_cast<unsigned char>(table.options_.quote));
   }
-  check(csv_fini(&parser_, on_field, on_row, this) == 0);
-  if (table_.names_.empty()) throw DataError(table_.path_ + ": it has no rows");
-}
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+  ~Reader() { csv_free(&parser_); }
 
-void CsvTable::Reader::check(bool parsed) const {
-  if (error_) std::rethrow_exception(error_);
-  if (parsed) return;
-  if (csv_error(parser()) == CSV_EPARSE)
-    throw table_.fault(line_,
-                       "a field that begins with a quote must end with one, and quotes inside must be "
-                       "doubled; other fields must not contain quotes");
-  throw table_.fault(line_, csv_strerror(csv_error(parser())));
-}
+  void read(std::string_view text) {
+    if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
+    while (!text.empty()) {
+      ++line_;
+      const auto length = std::min(text.find('\n'), text.size() - 1) + 1;
+      check(csv_parse(&parser_, text.data(), length, on_field, on_row, this) == length);
+      text.remove_prefix(length);
+    }
+    check(csv_fini(&parser_, on_field, on_row, this) == 0);
+    if (table_.names_.empty()) throw DataError(table_.path_ + ": it has no rows");
+  }
 
-void CsvTable::Reader::on_field(void* text, std::size_t size, void* self) {
-  auto& reader = *static_cast<Reader*>(self);
-  reader.guarded([&] {
-    reader.table_.text_.append(static_cast<const char*>(text), size);
-    reader.table_.ends_.push_back(reader.table_.text_.size());
-  });
-}
+ private:
+  void check(bool parsed) {
+    if (error_) std::rethrow_exception(error_);
+    if (parsed) return;
+    if (csv_error(&parser_) == CSV_EPARSE)
+      throw table_.fault(line_,
+                         "a field that begins with a quote must end with one, and quotes inside must be "
+                         "doubled; other fields must not contain quotes");
+    throw table_.fault(line_, csv_strerror(csv_error(&parser_)));
+  }
 
-void CsvTable::Reader::on_row(int, void* self) {
-  auto& reader = *static_cast<Reader*>(self);
-  reader.guarded([&] { reader.table_.finish_row(reader.line_); });
+  // Exceptions must not propagate through libcsv, which is C.
+  template <class Act>
+  void guarded(Act act) noexcept {
+    if (error_) return;
+    try {
+      act();
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+  }
+
+  static void on_field(void* text, std::size_t size, void* self) {
+    auto& reader = *static_cast<Reader*>(self);
+    reader.guarded([&] {
+      reader.table_.text_.append(static_cast<const char*>(text), size);
+      reader.table_.ends_.push_back(reader.table_.text_.size());
+    });
+  }
+
+  static void on_row(int, void* self) {
+    auto& reader = *static_cast<Reader*>(self);
+    reader.guarded([&] { reader.table_.finish_row(reader.line_); });
+  }
+
+  CsvTable& table_;
+  csv_parser parser_{};
+  std::size_t line_ = 0;
+  std::exception_ptr error_;
+};
+
+CsvTable::CsvTable(const std::filesystem::path& path, CsvOptions options)
+    : path_(path.string()), options_(std::move(options)) {
+  Reader(*this).read(detail::map_data(path)->text());
 }
 
 DataError CsvTable::fault(std::size_t row, std::size_t column, std::string_view allowed) const {

@@ -5,7 +5,6 @@
 #endif
 
 #include <ATen/ops/empty.h>
-#include <csv.h>
 #include <fmt/format.h>
 #include <torch/types.h>
 
@@ -13,7 +12,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -23,9 +21,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/data/tensors.hpp"
-#include "etude/formats/mapped_tensor.hpp"
 #include "etude/io/entry_name.hpp"
-#include "etude/io/mapped_file.hpp"
 #include "etude/reflect/read_text.hpp"
 
 /// Needs libcsv (https://github.com/rgamble/libcsv) and the CMake target etude::csv. Not included by
@@ -50,10 +46,7 @@ struct CsvOptions {
 /// line (for a row of several lines, its last), the column and the text.
 class CsvTable {
  public:
-  explicit CsvTable(const std::filesystem::path& path, CsvOptions options = {})
-      : path_(path.string()), options_(std::move(options)) {
-    Reader(*this).read(detail::map_data(path)->text());
-  }
+  explicit CsvTable(const std::filesystem::path& path, CsvOptions options = {});
 
   std::int64_t rows() const { return static_cast<std::int64_t>(lines_.size()); }
   const std::vector<std::string>& names() const { return names_; }
@@ -77,40 +70,7 @@ class CsvTable {
   torch::Tensor codes(std::string_view name, const std::vector<std::string>& categories) const;
 
  private:
-  // Feeds libcsv one line at a time, so that errors can name the line.
-  class Reader {
-   public:
-    explicit Reader(CsvTable& table);
-    Reader(const Reader&) = delete;
-    Reader& operator=(const Reader&) = delete;
-    ~Reader() { csv_free(&parser_); }
-
-    void read(std::string_view text);
-
-   private:
-    void check(bool parsed) const;
-    csv_parser* parser() const { return const_cast<csv_parser*>(&parser_); }  // the C API isn't const-correct
-
-    // Exceptions must not propagate through libcsv, which is C.
-    template <class Act>
-    void guarded(Act act) noexcept {
-      if (error_) return;
-      try {
-        act();
-      } catch (...) {
-        error_ = std::current_exception();
-      }
-    }
-
-    static void on_field(void* text, std::size_t size, void* self);
-
-    static void on_row(int, void* self);
-
-    CsvTable& table_;
-    csv_parser parser_{};
-    std::size_t line_ = 0;
-    std::exception_ptr error_;
-  };
+  class Reader;
 
   template <class... Args>
   DataError fault(std::size_t line, fmt::format_string<Args...> text, Args&&... args) const {
