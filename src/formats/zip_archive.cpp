@@ -141,12 +141,8 @@ void ZipArchive::add(std::uint64_t index, std::uint64_t& compressed) {
 
 bool ZipArchive::leads_out(std::string_view name) {
   if (name.empty() || name.starts_with('/') || name.find('\\') != name.npos) return true;
-  for (std::size_t begin = 0; begin <= name.size();) {
-    const auto end = std::min(name.find('/', begin), name.size());
-    if (name.substr(begin, end - begin) == "..") return true;
-    begin = end + 1;
-  }
-  return false;
+  const std::filesystem::path path(name);
+  return std::ranges::find(path, "..") != path.end();
 }
 
 }  // namespace etude::inline v0
