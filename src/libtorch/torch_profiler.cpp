@@ -56,10 +56,6 @@ nlohmann::ordered_json chrome_trace(const torch::autograd::profiler::ProfilerRes
 
 }  // namespace detail
 
-struct Profiler::State {
-  bool runs = true;
-};
-
 Profiler::Profiler(const ProfilerDetails& details) {
   using namespace torch::profiler::impl;
   if (profilerEnabled()) throw Error("another LibTorch profiler is already running");
@@ -68,18 +64,17 @@ Profiler::Profiler(const ProfilerDetails& details) {
   if (details.cuda) activities.insert(ActivityType::CUDA);
   torch::autograd::profiler::prepareProfiler(config, activities);
   torch::autograd::profiler::enableProfiler(config, activities);
-  state_ = std::make_unique<State>();
 }
 
 Profiler::~Profiler() {
   try {
-    if (state_->runs) torch::autograd::profiler::disableProfiler();
+    if (runs_) torch::autograd::profiler::disableProfiler();
   } catch (...) {  // Ended either way.
   }
 }
 
 void Profiler::save(const std::filesystem::path& path) {
-  state_->runs = false;
+  runs_ = false;
   const auto result = torch::autograd::profiler::disableProfiler();
   if (!result) throw Error("the trace can't be written: the profiler was stopped elsewhere");
   auto partial = path;

@@ -26,8 +26,7 @@ class Profiler {
   void save(const std::filesystem::path& path);
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  bool runs_ = true;
 };
 
 /// A named range in the recorded trace, from construction to destruction.
