@@ -9,31 +9,23 @@
 
 namespace etude::inline v0 {
 
-struct AdamOptions {
-  ETUDE_STRUCT(AdamOptions, (double, lr, "learning rate" | at_least(0), 1e-3),
+template <bool decoupled>
+struct AnyAdamOptions {
+  ETUDE_STRUCT(AnyAdamOptions, (double, lr, "learning rate" | at_least(0), 1e-3),
                (double, beta1, "decay of the mean of the gradients" | at_least(0).below(1), 0.9),
                (double, beta2, "decay of the mean of their squares" | at_least(0).below(1), 0.999),
                (double, eps, "added to the denominator" | at_least(0), 1e-8),
-               (double, weight_decay, "L2 penalty, added to the gradient" | at_least(0), 0.0),
+               (double, weight_decay,
+                (decoupled ? "decoupled weight decay" : "L2 penalty, added to the gradient") | at_least(0),
+                decoupled ? 1e-2 : 0.0),
                (bool, amsgrad, "divide by the largest mean of squares so far", false),
                (bool, fused, "one-pass kernels where available; false gives the bits of torch::optim", true),
                (Rounding, rounding, "rounding of bfloat16 parameters: kahan adds 2 bytes each",
                 Rounding::kahan),
                (std::int64_t, seed, "seed of stochastic rounding" | at_least(0), 0));
 };
-
-struct AdamWOptions {
-  ETUDE_STRUCT(AdamWOptions, (double, lr, "learning rate" | at_least(0), 1e-3),
-               (double, beta1, "decay of the mean of the gradients" | at_least(0).below(1), 0.9),
-               (double, beta2, "decay of the mean of their squares" | at_least(0).below(1), 0.999),
-               (double, eps, "added to the denominator" | at_least(0), 1e-8),
-               (double, weight_decay, "decoupled weight decay" | at_least(0), 1e-2),
-               (bool, amsgrad, "divide by the largest mean of squares so far", false),
-               (bool, fused, "one-pass kernels where available; false gives the bits of torch::optim", true),
-               (Rounding, rounding, "rounding of bfloat16 parameters: kahan adds 2 bytes each",
-                Rounding::kahan),
-               (std::int64_t, seed, "seed of stochastic rounding" | at_least(0), 0));
-};
+using AdamOptions = AnyAdamOptions<false>;
+using AdamWOptions = AnyAdamOptions<true>;
 
 namespace detail {
 
@@ -56,7 +48,7 @@ class AdamBase : public FlatOptimizer {
   bool update_in_one_pass(const Range& range, const ParamGroup& group, std::int64_t steps, double correction,
                           double rate) const;
 
-  AdamWOptions options_;  // AdamOptions differ from these only in their defaults
+  AdamWOptions options_;
   bool decoupled_;
 };
 
