@@ -27,10 +27,20 @@ using allowed::at_least;
 template <typename Options>
 struct TorchKind;
 
-template <typename Options, typename ParamState>
-struct TorchAdamKind {
+/// Counts steps, and takes any combination of options.
+template <typename ParamState>
+struct SteppedTorchKind {
   using State = ParamState;
 
+  template <typename Options>
+  static std::string fault(const Options&) {
+    return "";
+  }
+  static std::int64_t* steps(State& state) { return &state.step(); }
+};
+
+template <typename Options, typename ParamState>
+struct TorchAdamKind : SteppedTorchKind<ParamState> {
   template <typename Visit>
   static void options(Options& known, Visit visit) {
     visit("lr", known.lr(), at_least(0));
@@ -40,15 +50,13 @@ struct TorchAdamKind {
     visit("weight_decay", known.weight_decay(), at_least(0));
     visit("amsgrad", known.amsgrad());
   }
-  static std::string fault(const Options&) { return ""; }
 
   template <typename Visit>
-  static void moments(const Options& known, State& state, Visit visit) {
+  static void moments(const Options& known, ParamState& state, Visit visit) {
     visit("exp_avg", state.exp_avg());
     visit("exp_avg_sq", state.exp_avg_sq());
     if (known.amsgrad()) visit("max_exp_avg_sq", state.max_exp_avg_sq());
   }
-  static std::int64_t* steps(State& state) { return &state.step(); }
 };
 
 template <>
@@ -86,8 +94,7 @@ struct TorchKind<torch::optim::SGDOptions> {
 };
 
 template <>
-struct TorchKind<torch::optim::RMSpropOptions> {
-  using State = torch::optim::RMSpropParamState;
+struct TorchKind<torch::optim::RMSpropOptions> : SteppedTorchKind<torch::optim::RMSpropParamState> {
   static constexpr const char* name = "RMSprop";
 
   template <typename Visit>
@@ -99,7 +106,6 @@ struct TorchKind<torch::optim::RMSpropOptions> {
     visit("momentum", known.momentum(), at_least(0));
     visit("centered", known.centered());
   }
-  static std::string fault(const torch::optim::RMSpropOptions&) { return ""; }
 
   template <typename Visit>
   static void moments(const torch::optim::RMSpropOptions& known, State& state, Visit visit) {
@@ -107,12 +113,10 @@ struct TorchKind<torch::optim::RMSpropOptions> {
     if (known.momentum() > 0) visit("momentum_buffer", state.momentum_buffer());
     if (known.centered()) visit("grad_avg", state.grad_avg());
   }
-  static std::int64_t* steps(State& state) { return &state.step(); }
 };
 
 template <>
-struct TorchKind<torch::optim::AdagradOptions> {
-  using State = torch::optim::AdagradParamState;
+struct TorchKind<torch::optim::AdagradOptions> : SteppedTorchKind<torch::optim::AdagradParamState> {
   static constexpr const char* name = "Adagrad";
 
   template <typename Visit>
@@ -123,13 +127,11 @@ struct TorchKind<torch::optim::AdagradOptions> {
     visit("initial_accumulator_value", known.initial_accumulator_value(), at_least(0));
     visit("eps", known.eps(), at_least(0));
   }
-  static std::string fault(const torch::optim::AdagradOptions&) { return ""; }
 
   template <typename Visit>
   static void moments(const torch::optim::AdagradOptions&, State& state, Visit visit) {
     visit("sum", state.sum());
   }
-  static std::int64_t* steps(State& state) { return &state.step(); }
 };
 
 template <>
