@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -19,53 +20,6 @@
 namespace etude::inline v0::pickle {
 
 namespace {
-
-enum Opcode : unsigned char {
-  mark = '(',
-  stop = '.',
-  binint = 'J',
-  binint1 = 'K',
-  binint2 = 'M',
-  none = 'N',
-  binpersid = 'Q',
-  reduce = 'R',
-  binunicode = 'X',
-  append = 'a',
-  build = 'b',
-  global = 'c',
-  empty_dict = '}',
-  appends = 'e',
-  binget = 'h',
-  long_binget = 'j',
-  empty_list = ']',
-  binput = 'q',
-  long_binput = 'r',
-  setitem = 's',
-  tuple = 't',
-  empty_tuple = ')',
-  setitems = 'u',
-  binfloat = 'G',
-  binbytes = 'B',
-  short_binbytes = 'C',
-  proto = 0x80,
-  tuple1 = 0x85,
-  tuple2 = 0x86,
-  tuple3 = 0x87,
-  newtrue = 0x88,
-  newfalse = 0x89,
-  long1 = 0x8a,
-  long4 = 0x8b,
-  short_binunicode = 0x8c,
-  binunicode8 = 0x8d,
-  binbytes8 = 0x8e,
-  empty_set = 0x8f,
-  additems = 0x90,
-  frozenset = 0x91,
-  stack_global = 0x93,
-  memoize = 0x94,
-  frame = 0x95,
-  bytearray8 = 0x96,
-};
 
 class Unpickler {
  public:
@@ -94,6 +48,7 @@ class Unpickler {
   // Limits memory: a value takes about forty times the memory of the byte that makes it.
   static constexpr std::size_t max_size = std::size_t{1} << 26;
   static constexpr Id none_id = 0, true_id = 1, false_id = 2, empty_tuple_id = 3;
+  static constexpr unsigned char proto = 0x80, stop = '.';
 
   template <class... Args>
   CheckpointError fault(fmt::format_string<Args...> text, Args&&... args) const {
@@ -214,150 +169,96 @@ class Unpickler {
     push_id(index < memo_.size() ? memo_[index] : throw fault("memo {} doesn't exist", index));
   }
 
+  void push_double() { push(std::bit_cast<double>(etude::detail::big_endian(take(8)))); }
+
+  void check_frame() {
+    if (number(8) > bytes_.size() - position_) throw fault("a frame goes past the end");
+  }
+
+  void push_line_global() {
+    const auto module = line();
+    push_global(module, line());
+  }
+
+  void push_stack_global() {
+    const auto name = popped_text();
+    push_global(popped_text(), name);
+  }
+
+  // The attributes of an OrderedDict: a state_dict keeps its modules' versions there.
+  void set_attributes() {
+    pop();
+    if (!document_.get<Dict>(top())) throw fault("attributes are set on something that isn't an OrderedDict");
+  }
+
   // Executes the next opcode; returns false at the end.
   bool step() {
-    switch (const auto opcode = next(); opcode) {
-      case stop:
-        return false;
-      case frame:
-        if (number(8) > bytes_.size() - position_) throw fault("a frame goes past the end");
-        break;
-      case mark:
-        marks_.push_back(stack_.size());
-        break;
-
-      case none:
-        push_id(none_id);
-        break;
-      case newtrue:
-        push_id(true_id);
-        break;
-      case newfalse:
-        push_id(false_id);
-        break;
-      case binint:
-        push_integer(4);
-        break;
-      case binint1:
-        push(static_cast<std::int64_t>(number(1)));
-        break;
-      case binint2:
-        push(static_cast<std::int64_t>(number(2)));
-        break;
-      case long1:
-        push_integer(number(1));
-        break;
-      case long4:
-        push_integer(number(4));
-        break;
-      case binfloat:
-        push(std::bit_cast<double>(etude::detail::big_endian(take(8))));
-        break;
-      case short_binunicode:
-        push(Text{take(number(1))});
-        break;
-      case binunicode:
-        push(Text{take(number(4))});
-        break;
-      case binunicode8:
-        push(Text{take(number(8))});
-        break;
-      case short_binbytes:
-        push(ByteString{take(number(1))});
-        break;
-      case binbytes:
-        push(ByteString{take(number(4))});
-        break;
-      case binbytes8:
-      case bytearray8:
-        push(ByteString{take(number(8))});
-        break;
-
-      case empty_tuple:
-        push_id(empty_tuple_id);
-        break;
-      case tuple1:
-        push(Tuple{pop_last(1)});
-        break;
-      case tuple2:
-        push(Tuple{pop_last(2)});
-        break;
-      case tuple3:
-        push(Tuple{pop_last(3)});
-        break;
-      case tuple:
-        push(Tuple{pop_to_mark()});
-        break;
-      case empty_list:
-        push(List{});
-        break;
-      case append:
-        add<List>(pop_last(1), "list");
-        break;
-      case appends:
-        add<List>(pop_to_mark(), "list");
-        break;
-      case empty_set:
-        push(Set{});
-        break;
-      case additems:
-        add<Set>(pop_to_mark(), "set");
-        break;
-      case frozenset:
-        push(Set{pop_to_mark()});
-        break;
-      case empty_dict:
-        push(Dict{});
-        break;
-      case setitem:
-        add_pairs(pop_last(2));
-        break;
-      case setitems:
-        add_pairs(pop_to_mark());
-        break;
-
-      case memoize:
-        put(memo_.size());
-        break;
-      case binput:
-        put(number(1));
-        break;
-      case long_binput:
-        put(number(4));
-        break;
-      case binget:
-        get(number(1));
-        break;
-      case long_binget:
-        get(number(4));
-        break;
-
-      case global: {
-        const auto module = line();
-        push_global(module, line());
-        break;
-      }
-      case stack_global: {
-        const auto name = popped_text();
-        push_global(popped_text(), name);
-        break;
-      }
-      case reduce:
-        push_call();
-        break;
-      case binpersid:
-        push(PersistentId{{pop()}});
-        break;
-      case build:
-        // These are the attributes of an OrderedDict: a state_dict keeps its modules' versions there.
-        pop();
-        if (!document_.get<Dict>(top()))
-          throw fault("attributes are set on something that isn't an OrderedDict");
-        break;
-      default:
-        throw fault("opcode {:#04x} isn't needed in a file of tensors", opcode);
-    }
+    const auto opcode = next();
+    if (opcode == stop) return false;
+    const auto action = actions()[opcode];
+    if (!action) throw fault("opcode {:#04x} isn't needed in a file of tensors", opcode);
+    action(*this);
     return true;
+  }
+
+  using Action = void (*)(Unpickler&);
+
+  // By opcode; null for those that aren't needed. Their names are those of Python's pickletools.
+  static const std::array<Action, 256>& actions() {
+    static const auto by_opcode = [] {
+      constexpr std::pair<unsigned char, Action> known[] = {
+          {0x95, [](Unpickler& u) { u.check_frame(); }},                     // FRAME
+          {'(', [](Unpickler& u) { u.marks_.push_back(u.stack_.size()); }},  // MARK
+
+          {'N', [](Unpickler& u) { u.push_id(none_id); }},                              // NONE
+          {0x88, [](Unpickler& u) { u.push_id(true_id); }},                             // NEWTRUE
+          {0x89, [](Unpickler& u) { u.push_id(false_id); }},                            // NEWFALSE
+          {'J', [](Unpickler& u) { u.push_integer(4); }},                               // BININT
+          {'K', [](Unpickler& u) { u.push(static_cast<std::int64_t>(u.number(1))); }},  // BININT1
+          {'M', [](Unpickler& u) { u.push(static_cast<std::int64_t>(u.number(2))); }},  // BININT2
+          {0x8a, [](Unpickler& u) { u.push_integer(u.number(1)); }},                    // LONG1
+          {0x8b, [](Unpickler& u) { u.push_integer(u.number(4)); }},                    // LONG4
+          {'G', [](Unpickler& u) { u.push_double(); }},                                 // BINFLOAT
+          {0x8c, [](Unpickler& u) { u.push(Text{u.take(u.number(1))}); }},              // SHORT_BINUNICODE
+          {'X', [](Unpickler& u) { u.push(Text{u.take(u.number(4))}); }},               // BINUNICODE
+          {0x8d, [](Unpickler& u) { u.push(Text{u.take(u.number(8))}); }},              // BINUNICODE8
+          {'C', [](Unpickler& u) { u.push(ByteString{u.take(u.number(1))}); }},         // SHORT_BINBYTES
+          {'B', [](Unpickler& u) { u.push(ByteString{u.take(u.number(4))}); }},         // BINBYTES
+          {0x8e, [](Unpickler& u) { u.push(ByteString{u.take(u.number(8))}); }},        // BINBYTES8
+          {0x96, [](Unpickler& u) { u.push(ByteString{u.take(u.number(8))}); }},        // BYTEARRAY8
+
+          {')', [](Unpickler& u) { u.push_id(empty_tuple_id); }},             // EMPTY_TUPLE
+          {0x85, [](Unpickler& u) { u.push(Tuple{u.pop_last(1)}); }},         // TUPLE1
+          {0x86, [](Unpickler& u) { u.push(Tuple{u.pop_last(2)}); }},         // TUPLE2
+          {0x87, [](Unpickler& u) { u.push(Tuple{u.pop_last(3)}); }},         // TUPLE3
+          {'t', [](Unpickler& u) { u.push(Tuple{u.pop_to_mark()}); }},        // TUPLE
+          {']', [](Unpickler& u) { u.push(List{}); }},                        // EMPTY_LIST
+          {'a', [](Unpickler& u) { u.add<List>(u.pop_last(1), "list"); }},    // APPEND
+          {'e', [](Unpickler& u) { u.add<List>(u.pop_to_mark(), "list"); }},  // APPENDS
+          {0x8f, [](Unpickler& u) { u.push(Set{}); }},                        // EMPTY_SET
+          {0x90, [](Unpickler& u) { u.add<Set>(u.pop_to_mark(), "set"); }},   // ADDITEMS
+          {0x91, [](Unpickler& u) { u.push(Set{u.pop_to_mark()}); }},         // FROZENSET
+          {'}', [](Unpickler& u) { u.push(Dict{}); }},                        // EMPTY_DICT
+          {'s', [](Unpickler& u) { u.add_pairs(u.pop_last(2)); }},            // SETITEM
+          {'u', [](Unpickler& u) { u.add_pairs(u.pop_to_mark()); }},          // SETITEMS
+
+          {0x94, [](Unpickler& u) { u.put(u.memo_.size()); }},  // MEMOIZE
+          {'q', [](Unpickler& u) { u.put(u.number(1)); }},      // BINPUT
+          {'r', [](Unpickler& u) { u.put(u.number(4)); }},      // LONG_BINPUT
+          {'h', [](Unpickler& u) { u.get(u.number(1)); }},      // BINGET
+          {'j', [](Unpickler& u) { u.get(u.number(4)); }},      // LONG_BINGET
+
+          {'c', [](Unpickler& u) { u.push_line_global(); }},             // GLOBAL
+          {0x93, [](Unpickler& u) { u.push_stack_global(); }},           // STACK_GLOBAL
+          {'R', [](Unpickler& u) { u.push_call(); }},                    // REDUCE
+          {'Q', [](Unpickler& u) { u.push(PersistentId{{u.pop()}}); }},  // BINPERSID
+          {'b', [](Unpickler& u) { u.set_attributes(); }},               // BUILD
+      };
+      std::array<Action, 256> all{};
+      for (const auto& [opcode, action] : known) all.at(opcode) = action;
+      return all;
+    }();
+    return by_opcode;
   }
 
   std::string_view bytes_;

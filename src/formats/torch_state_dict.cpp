@@ -71,6 +71,12 @@ class TorchStateDictReader {
     return CheckpointError(fmt::format("{}: ", source_) + fmt::format(text, std::forward<Args>(args)...));
   }
 
+  // For the tensor that is being read.
+  template <class... Args>
+  CheckpointError bad(fmt::format_string<Args...> text, Args&&... args) const {
+    return fault("tensor {}: {}", in_quotes(tensor_), fmt::format(text, std::forward<Args>(args)...));
+  }
+
   template <class T>
   const T* get(Id id) const {
     return document_.get<T>(id);
@@ -196,7 +202,7 @@ class TorchStateDictReader {
   }
 
   TorchTensorRecord tensor(Id id, const std::string& name) {
-    const auto bad = [&](std::string_view what) { return fault("tensor {}: {}", in_quotes(name), what); };
+    tensor_ = name;
     if (!is_utf8(name)) throw bad("its name isn't UTF-8");
     const auto* call = get<pickle::Call>(id);
     auto function = call->function_and_arguments[0];
@@ -206,11 +212,11 @@ class TorchStateDictReader {
       const auto* known = std::ranges::find(torch_rebuilders, made_by, &TorchRebuilder::name);
       if (known == torch_rebuilders.end()) throw bad("it is built by a function that doesn't build tensors");
       if (!known->unreadable.empty()) {
-        throw bad(fmt::format("it is {}; only dense tensors can be read", known->unreadable));
+        throw bad("it is {}; only dense tensors can be read", known->unreadable);
       }
       const auto& items = arguments->items;
-      if (made_by == "torch._utils._rebuild_tensor_v2") return record(name, items, bad, false);
-      if (made_by == "torch._utils._rebuild_tensor_v3") return record(name, items, bad, true);
+      if (made_by == "torch._utils._rebuild_tensor_v2") return record(name, items, false);
+      if (made_by == "torch._utils._rebuild_tensor_v3") return record(name, items, true);
       if (made_by == "torch._tensor._rebuild_from_type_v2") {
         // The items are the function, the class, the arguments and the attributes.
         const auto* type = items.size() == 4 ? get<pickle::Global>(items[1]) : nullptr;
@@ -231,31 +237,28 @@ class TorchStateDictReader {
   }
 
   // With `typed`, the dtype is an argument, and the storage may be untyped.
-  template <class Fault>
-  TorchTensorRecord record(const std::string& name, const std::vector<Id>& arguments, const Fault& bad,
-                           bool typed) {
+  TorchTensorRecord record(const std::string& name, const std::vector<Id>& arguments, bool typed) {
     const std::size_t required = typed ? 7 : 6;
     if (arguments.size() < required || arguments.size() > required + 1) {
-      throw bad(
-          fmt::format("it has {} arguments; {} or {} are allowed", arguments.size(), required, required + 1));
+      throw bad("it has {} arguments; {} or {} are allowed", arguments.size(), required, required + 1);
     }
     TorchTensorRecord record;
     record.name = name;
-    const auto* dtype = read_storage(record, arguments[0], bad);
+    const auto* dtype = read_storage(record, arguments[0]);
     if (typed) {
       const auto* global = get<pickle::Global>(arguments[6]);
       dtype = global ? find_dtype(&TorchDtype::python, global->name) : nullptr;
-      if (!dtype) throw bad(fmt::format("dtype: {} can't be read", global ? global->name : "what isn't one"));
+      if (!dtype) throw bad("dtype: {} can't be read", global ? global->name : "what isn't one");
     }
     if (!dtype) throw bad("its storage has no dtype");
     record.dtype = dtype->libtorch;
     record.item_size = dtype->size;
     const auto* offset = get<std::int64_t>(arguments[1]);
     record.offset = offset ? *offset : throw bad("offset isn't a whole number");
-    record.sizes = read_numbers(arguments[2], "size", bad);
-    record.strides = read_numbers(arguments[3], "stride", bad);
-    if (arguments.size() > required) read_metadata(record, arguments[required], bad);
-    check_bounds(record, bad);
+    record.sizes = read_numbers(arguments[2], "size");
+    record.strides = read_numbers(arguments[3], "stride");
+    if (arguments.size() > required) read_metadata(record, arguments[required]);
+    check_bounds(record);
     spend(sizeof record + name.size() + 16 * record.sizes.size());
     return record;
   }
@@ -266,8 +269,7 @@ class TorchStateDictReader {
   }
 
   // Returns the storage's dtype; unset if it is untyped.
-  template <class Fault>
-  const TorchDtype* read_storage(TorchTensorRecord& record, Id id, const Fault& bad) const {
+  const TorchDtype* read_storage(TorchTensorRecord& record, Id id) const {
     const auto* persistent = get<pickle::PersistentId>(id);
     const auto* tuple = persistent ? get<pickle::Tuple>(persistent->id[0]) : nullptr;
     const auto* items = tuple && tuple->items.size() == 5 ? &tuple->items : nullptr;
@@ -281,39 +283,37 @@ class TorchStateDictReader {
       return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-';
     };
     if (key->utf8.empty() || key->utf8.size() > 100 || !std::ranges::all_of(key->utf8, allowed)) {
-      throw bad(fmt::format("storage: {} isn't a valid storage name", in_quotes(key->utf8)));
+      throw bad("storage: {} isn't a valid storage name", in_quotes(key->utf8));
     }
     record.storage = key->utf8;
     const auto* dtype = type->name.empty() ? nullptr : find_dtype(&TorchDtype::storage, type->name);
     if (!dtype && type->name != "torch.storage.UntypedStorage") {
-      throw bad(fmt::format("storage: {} can't be read", type->name));
+      throw bad("storage: {} can't be read", type->name);
     }
     const std::uint64_t item_size = dtype ? dtype->size : 1;
     if (*count < 0 || static_cast<std::uint64_t>(*count) > most / item_size) {
-      throw bad(fmt::format("storage: an invalid number of elements, {}", *count));
+      throw bad("storage: an invalid number of elements, {}", *count);
     }
     record.storage_bytes = static_cast<std::uint64_t>(*count) * item_size;
     return dtype;
   }
 
-  template <class Fault>
-  std::vector<std::int64_t> read_numbers(Id id, const char* what, const Fault& bad) const {
+  std::vector<std::int64_t> read_numbers(Id id, const char* what) const {
     const auto* tuple = get<pickle::Tuple>(id);
-    if (!tuple) throw bad(fmt::format("{}: it isn't a tuple", what));
+    if (!tuple) throw bad("{}: it isn't a tuple", what);
     if (tuple->items.size() > 64) {
-      throw bad(fmt::format("{}: it has {} dimensions; at most 64 are allowed", what, tuple->items.size()));
+      throw bad("{}: it has {} dimensions; at most 64 are allowed", what, tuple->items.size());
     }
     std::vector<std::int64_t> numbers;
     for (const auto item : tuple->items) {
       const auto* number = get<std::int64_t>(item);
-      if (!number || *number < 0) throw bad(fmt::format("{}: it must have whole numbers from 0", what));
+      if (!number || *number < 0) throw bad("{}: it must have whole numbers from 0", what);
       numbers.push_back(*number);
     }
     return numbers;
   }
 
-  template <class Fault>
-  void read_metadata(TorchTensorRecord& record, Id id, const Fault& bad) const {
+  void read_metadata(TorchTensorRecord& record, Id id) const {
     if (get<pickle::None>(id)) return;
     const auto* dict = get<pickle::Dict>(id);
     if (!dict) throw bad("metadata: it isn't a dict");
@@ -321,8 +321,7 @@ class TorchStateDictReader {
       const auto* key = get<pickle::Text>(dict->items[i]);
       const auto* value = get<bool>(dict->items[i + 1]);
       if (!key || !value || (key->utf8 != "conj" && key->utf8 != "neg")) {
-        throw bad(fmt::format("metadata: {} is unknown; conj and neg are known",
-                              key ? in_quotes(key->utf8) : "a key"));
+        throw bad("metadata: {} is unknown; conj and neg are known", key ? in_quotes(key->utf8) : "a key");
       }
       (key->utf8 == "conj" ? record.conjugate : record.negative) = *value;
     }
@@ -331,10 +330,9 @@ class TorchStateDictReader {
   }
 
   // Every element must lie in the storage, and no intermediate product may overflow.
-  template <class Fault>
-  static void check_bounds(const TorchTensorRecord& record, const Fault& bad) {
+  void check_bounds(const TorchTensorRecord& record) const {
     if (record.sizes.size() != record.strides.size()) {
-      throw bad(fmt::format("it has {} sizes and {} strides", record.sizes.size(), record.strides.size()));
+      throw bad("it has {} sizes and {} strides", record.sizes.size(), record.strides.size());
     }
     const auto capacity = record.storage_bytes / record.item_size;
     // Empty dimensions count as 1, as in LibTorch's computation of strides.
@@ -348,14 +346,14 @@ class TorchStateDictReader {
       if (static_cast<std::uint64_t>(stride) > std::max(capacity, elements))
         throw bad("stride: it is too large");
     if (!lies_within(record.sizes, record.strides, record.offset, capacity))
-      throw bad(fmt::format("its elements lie outside its storage of {} bytes", record.storage_bytes));
+      throw bad("its elements lie outside its storage of {} bytes", record.storage_bytes);
   }
 
   static constexpr auto most = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
 
   const pickle::Document& document_;
   std::uint64_t budget_;
-  std::string_view source_;
+  std::string_view source_, tensor_ = {};
   std::vector<bool> has_tensors_, seen_;
   std::set<std::string> names_;
   TorchStateDict result_;
