@@ -340,7 +340,7 @@ void check_report_to(const TrainingArguments& args, const std::vector<std::strin
           tracker.name, tracker.callback, tracker.option));
 }
 
-template void detail::CommandLine::add(TrainingArguments&);
+template detail::FlagStruct detail::flag_struct(TrainingArguments&);
 template std::vector<detail::JsonField> detail::json_fields(const TrainingArguments&);
 
 bool TrainingArguments::shows(LogLevel level) const {

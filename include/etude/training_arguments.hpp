@@ -316,7 +316,7 @@ std::int64_t get_warmup_steps(const TrainingArguments& args, std::int64_t max_st
 /// Throws ArgumentError for a tracker in `report_to` whose callback isn't among `callbacks`.
 void check_report_to(const TrainingArguments& args, const std::vector<std::string_view>& callbacks);
 
-extern template void detail::CommandLine::add(TrainingArguments&);
+extern template detail::FlagStruct detail::flag_struct(TrainingArguments&);
 extern template std::vector<detail::JsonField> detail::json_fields(const TrainingArguments&);
 
 }  // namespace etude::inline v0

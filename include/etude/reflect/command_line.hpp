@@ -43,94 +43,44 @@ void collect_faults(const T& args, std::vector<std::string>& into) {
   }
 }
 
-class CommandLine {
- public:
-  template <class T>
-  void add(T& args);
-
-  void parse(const std::vector<std::string>& words, std::string_view program);
-
- private:
-  /// Throws ArgumentError for a field whose flag already has another meaning.
-  void check_name(std::string_view name, std::string_view group) const;
-
-  /// Throws ArgumentError if the field can't have its spelling.
-  void add_flag(Flag flag);
-
-  static bool has_word(std::string_view line, std::string_view word);
-
-  struct Given {
-    std::string spelled = {}, name = {};
-    std::vector<std::string> words = {};
-    bool has_value = false;  // given with "=", so no further word belongs to it
-  };
-
-  /// The field of this name, which the config file has.
-  const Flag* find(std::string_view name) const;
-
-  /// The same, unless it is positional.
-  const Flag* find_flag(std::string_view name) const;
-
-  /// The switch that "no_<switch>" turns off.
-  const Flag* find_negated(std::string_view name) const;
-
-  /// The maximum number of words after a flag; those of an unknown flag are skipped with it.
-  std::size_t most_words(const Given& given) const;
-
-  std::vector<Given> split(const std::vector<std::string>& words, std::string_view program);
-
-  /// Joins what a repeated flag is given each time.
-  void merge_repeated(std::vector<Given>& given) const;
-
-  /// Gives the positional fields the words without a flag.
-  void apply_positional();
-
-  void apply(const Given& given);
-
-  void read(const Given& given, const Flag& flag, const std::vector<std::string>& words);
-
-  void misread(const std::string& name, std::string fault);
-
-  void read_config(const Given& given);
-
-  /// The flag that an unknown name was probably meant to be, formatted by `did_you_mean`.
-  std::string offer(std::string_view name, std::string_view prefix) const;
-
-  std::vector<Flag> flags_;
-  std::vector<std::function<void(JsonReader&, const nlohmann::ordered_json&)>> read_json_;
-  std::vector<std::function<void(std::vector<std::string>&)>> validate_;
-  std::vector<std::pair<std::string_view, std::string_view>> names_elsewhere_;
-  std::vector<std::string> faults_, misread_, positional_words_, in_config_;
-  std::string_view about_, notes_;
-  bool has_positional_ = false, reads_config_ = true, has_unknown_flag_ = false;
+/// A struct on the command line, type-erased.
+struct FlagStruct {
+  std::vector<Flag> flags = {};
+  std::string_view about = {}, notes = {};
+  bool reads_config = true;
+  std::vector<std::pair<std::string_view, std::string_view>> names_elsewhere = {};
+  std::function<void(JsonReader&, const nlohmann::ordered_json&)> read_json = {};
+  std::function<void(std::vector<std::string>&)> validate = {};
 };
 
-// Not in the class, where it would be inline, and so compiled in each file despite `extern template`.
 template <class T>
-void CommandLine::add(T& args) {
-  const auto group = short_type_name<T>();
+FlagStruct flag_struct(T& args) {
+  FlagStruct result;
   for_each_field(args, [&](std::string_view name, const FieldDoc& doc, auto& member) {
-    check_name(name, group);
-    add_flag(make_flag(name, doc, group, member));
+    result.flags.push_back(make_flag(name, doc, short_type_name<T>(), member));
   });
-  if constexpr (requires { T::about; }) about_ = T::about;
-  if constexpr (requires { T::notes; }) notes_ = T::notes;
-  if constexpr (requires { T::reads_config; }) reads_config_ = reads_config_ && T::reads_config;
-  read_json_.push_back(
-      [&args](JsonReader& reader, const nlohmann::ordered_json& json) { reader.read(json, args, ""); });
+  if constexpr (requires { T::about; }) result.about = T::about;
+  if constexpr (requires { T::notes; }) result.notes = T::notes;
+  if constexpr (requires { T::reads_config; }) result.reads_config = T::reads_config;
   if constexpr (requires { names_elsewhere(args); })
-    for (const auto& [there, here] : names_elsewhere(args)) names_elsewhere_.emplace_back(there, here);
-  validate_.push_back([&args](std::vector<std::string>& lines) { collect_faults(args, lines); });
+    for (const auto& [there, here] : names_elsewhere(args)) result.names_elsewhere.emplace_back(there, here);
+  result.read_json = [&args](JsonReader& reader, const nlohmann::ordered_json& json) {
+    reader.read(json, args, "");
+  };
+  result.validate = [&args](std::vector<std::string>& lines) { collect_faults(args, lines); };
+  return result;
 }
+
+/// Reads `words` into the structs that these describe.
+void parse_words(std::vector<FlagStruct> structs, const std::vector<std::string>& words,
+                 std::string_view program);
 
 template <class... Structs>
 auto parse_into(const std::vector<std::string>& words, std::string_view program,
                 std::tuple<Structs...> values) {
   static_assert(sizeof...(Structs) > 0 && (ReflectedStruct<Structs> && ...),
                 "etude: parse_arguments needs structs defined with ETUDE_STRUCT");
-  CommandLine line;
-  std::apply([&](auto&... args) { (line.add(args), ...); }, values);
-  line.parse(words, program);
+  std::apply([&](auto&... args) { parse_words({flag_struct(args)...}, words, program); }, values);
   if constexpr (sizeof...(Structs) == 1) {
     return std::get<0>(std::move(values));
   } else {
