@@ -166,7 +166,8 @@ class SafeTensorsHeaderReader final : public nlohmann::ordered_json::json_sax_t 
   void finish_tensor() {
     for (const auto* field : {"dtype", "shape", "data_offsets"})
       if (!fields_.contains(field)) throw tensor_fault("{} is missing", field);
-    const bool is_addressable = std::ranges::all_of(shape_, std::in_range<std::int64_t, std::uint64_t>);
+    const bool is_addressable =
+        std::ranges::all_of(shape_, [](std::uint64_t size) { return std::in_range<std::int64_t>(size); });
     entry_.shape.assign(shape_.begin(), shape_.end());
     const auto bytes = bytes_of_array(entry_.shape, entry_.dtype->item_size);
     if (!is_addressable || !bytes) throw tensor_fault("shape: it is too large");

@@ -138,9 +138,4 @@ TEST_CASE("a file that can't be written is refused when training begins") {
   CHECK_THROWS_WITH_AS(nameless.train(), "path is '': must be the name of a file", etude::ArgumentError);
 }
 
-TEST_CASE("a written CSV field is read back unchanged") {
-  for (const std::string text : {"", "plain", "a,b", "\"", "say \"so\"", "two\nlines", "\r\n", ",", "\",\""})
-    CHECK(csv_fields(etude::detail::csv_field(text) + ",x") == Row{text, "x"});
-}
-
 }  // namespace callbacks_csv_logger_test

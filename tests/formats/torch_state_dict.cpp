@@ -11,6 +11,7 @@
 #include "common/pickle_bytes.hpp"
 #include "etude/base/error.hpp"
 #include "etude/formats/pickle.hpp"
+#include "etude/formats/torch_names.hpp"
 
 namespace formats_torch_state_dict_test {
 
