@@ -2,10 +2,9 @@ import assert from 'node:assert/strict';
 import {test} from 'node:test';
 
 import './document.js';
+import {cut, cutName} from '../../src/report/page/text.js';
 import {
   curvesChart,
-  cut,
-  cutName,
   historyChart,
   meritsOf,
   paretoChart,

@@ -13,8 +13,8 @@ export class Axis {
       this.high = Math.min(this.high + room, Number.MAX_VALUE);
     }
   }
-  static around(values, log) {
-    const axis = new Axis(values[0], values[values.length - 1], log);
+  static around(low, high, log) {
+    const axis = new Axis(low, high, log);
     const room = (axis.high - axis.low) * 0.06;
     axis.low -= room;
     axis.high += room;

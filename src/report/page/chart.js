@@ -1,6 +1,6 @@
 // The charts of a run as SVG.
 import {Axis, labelled} from './axis.js';
-import {make} from './dom.js';
+import {cell, make, row, table} from './dom.js';
 import {numberText} from './text.js';
 
 const dashes = ['', '7 4', '2 4', '10 4 2 4', '14 5', '4 3 1 3', '1 5', '12 3 3 3 3 3'];
@@ -91,15 +91,11 @@ export class Chart {
       }
     });
     this.said = make('p', {class: 'hidden', role: 'status', 'aria-live': 'polite'});
-    const numbers = make(
-      'details',
-      {on: {toggle: () => this.table(numbers)}},
-      make('summary', {}, 'Numbers')
-    );
+    const numbers = make('details', {on: {toggle: () => this.table(numbers)}}, make('summary', 'Numbers'));
     this.node = make(
       'figure',
       {class: this.large ? 'large' : undefined},
-      make('figcaption', {}, this.title),
+      make('figcaption', this.title),
       this.keys,
       this.svg,
       this.said,
@@ -114,19 +110,14 @@ export class Chart {
           'aria-pressed': 'true',
           title: 'shows or hides the line',
           on: {
-            click: () => {
-              const id = line.id ?? line.label;
-              shared.hidden.has(id) ? shared.hidden.delete(id) : shared.hidden.add(id);
-              redraw();
-              shared.changed();
-            }
+            click: () => toggle(line.id ?? line.label)
           }
         },
         swatch(line.look),
-        make('span', {}, line.label),
+        make('span', line.label),
         line.value
       );
-      this.keys.append(make('li', {}, line.key));
+      this.keys.append(make('li', line.key));
     }
     if (!this.own) shared.charts.push(this);
     this.mine = this.own ? {cursor: null, view: null} : shared;
@@ -166,15 +157,15 @@ export class Chart {
     const at = share => values[Math.round((values.length - 1) * share)],
       size = v => (log ? Math.log10(v) : v);
     const spread = size(at(0.98)) - size(at(0.02));
-    if (spread > 0 && values.length > 20 && shared.scale === 'auto') {
-      const back = v => (log ? 10 ** v : v);
-      if (size(at(1)) - size(at(0.98)) > 4 * spread)
-        (values.push(back(size(at(0.98)) + spread)),
-          values.splice(0, values.length, at(0), values[values.length - 1]));
-      else values.splice(1, values.length - 2);
-      return Axis.around(values, log);
-    }
-    return Axis.around([values[0], values[values.length - 1]], log);
+    let most = at(1);
+    if (
+      shared.scale === 'auto' &&
+      values.length > 20 &&
+      spread > 0 &&
+      size(most) - size(at(0.98)) > 4 * spread
+    )
+      most = log ? 10 ** (size(at(0.98)) + spread) : at(0.98) + spread;
+    return Axis.around(values[0], most, log);
   }
 
   draw() {
@@ -264,10 +255,8 @@ export class Chart {
           plot.append(
             make(
               'g',
-              {},
               make(
                 'title',
-                {},
                 `${line.label}: ${point.broken} value${point.broken > 1 ? 's' : ''} up to step ${numberText(point.step)} not finite`
               ),
               make('path', {class: 'broken', d: `M${at} ${top}m-4-4 8 8m0-8-8 8`})
@@ -318,7 +307,7 @@ export class Chart {
             'stroke-dasharray': dashes[line.look.dash % 8],
             d: path
           },
-          make('title', {}, line.label)
+          make('title', line.label)
         )
       );
       if (markers || (visible.length === 1 && path))
@@ -331,8 +320,7 @@ export class Chart {
               `M${x(visible[0].point.x)} ${y(visible[0].value)}` + shapes[(line.look.shape ?? 0) % 8]
           })
         );
-      if (over)
-        plot.append(make('path', {fill: colour, d: over}, make('title', {}, 'values beyond the axis')));
+      if (over) plot.append(make('path', {fill: colour, d: over}, make('title', 'values beyond the axis')));
     }
     for (const sign of this.signs)
       if (inView(sign) && lines.includes(sign.line))
@@ -344,7 +332,7 @@ export class Chart {
               style: {'--its': colourOf(sign.line.look.colour), '--wide': sign.line.look.width ?? 2},
               d: `M${x(sign.x).toFixed(1)} ${y(sign.y).toFixed(1)}${signs[sign.kind]}`
             },
-            make('title', {}, sign.text)
+            make('title', sign.text)
           )
         );
     this.over = make('g');
@@ -361,20 +349,19 @@ export class Chart {
       const size = 6.6 * mark.kind.length + 8,
         before = mark.at + size > right,
         from = before ? mark.at - size : mark.at;
-      let row = ends.findIndex(end => end <= from);
-      if (row < 0) row = ends.length;
-      ends[row] = from + size;
+      let place = ends.findIndex(end => end <= from);
+      if (place < 0) place = ends.length;
+      ends[place] = from + size;
       return make(
         'g',
-        {},
-        make('title', {}, mark.text),
+        make('title', mark.text),
         make('path', {class: 'mark ' + mark.kind, d: `M${mark.at.toFixed(1)} ${top - 6}V${bottom}`}),
         make(
           'text',
           {
             class: mark.kind,
             x: (mark.at + (before ? -4 : 4)).toFixed(1),
-            y: top + 1 + 13 * row,
+            y: top + 1 + 13 * place,
             'text-anchor': before ? 'end' : 'start'
           },
           mark.kind
@@ -510,40 +497,15 @@ export class Chart {
     const all = keys.length;
     if (all > most)
       keys = Array.from({length: most}, (_, i) => keys[Math.round((i * (all - 1)) / (most - 1))]);
+    const rowOf = key => {
+      const points = rows.get(key);
+      const cells = this.lines.map((_, k) => cell(points[k] ? numberText(points[k].y, 6) : ''));
+      return row(numberText(key), ...cells);
+    };
+    const titles = [this.own ? this.titleX : 'step', ...this.lines.map(line => line.label)];
     details.append(
-      make(
-        'div',
-        {class: 'wide', tabindex: 0, role: 'region', 'aria-label': 'Numbers of ' + this.title},
-        make(
-          'table',
-          {},
-          make(
-            'thead',
-            {},
-            make(
-              'tr',
-              {},
-              make('th', {scope: 'col'}, this.own ? this.titleX : 'step'),
-              ...this.lines.map(line => make('th', {scope: 'col'}, line.label))
-            )
-          ),
-          make(
-            'tbody',
-            {},
-            ...keys.map(key =>
-              make(
-                'tr',
-                {},
-                make('th', {scope: 'row'}, numberText(key)),
-                ...this.lines.map((_, k) =>
-                  make('td', {}, rows.get(key)[k] ? numberText(rows.get(key)[k].y, 6) : '')
-                )
-              )
-            )
-          )
-        )
-      ),
-      all > most ? make('p', {}, `${most} of ${all} rows.`) : ''
+      table('Numbers of ' + this.title, titles, keys.map(rowOf)),
+      all > most ? make('p', `${most} of ${all} rows.`) : ''
     );
   }
 }
@@ -559,4 +521,10 @@ export function nearest(points, x) {
 export const ownCharts = [];
 export function redraw() {
   for (const chart of [...shared.charts, ...ownCharts]) chart.draw();
+}
+// Shows or hides a line or a run.
+export function toggle(id) {
+  if (!shared.hidden.delete(id)) shared.hidden.add(id);
+  redraw();
+  shared.changed();
 }

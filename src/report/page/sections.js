@@ -1,6 +1,6 @@
 // The parts of a run's page: its charts by subject, and its tables.
-import {Chart, ownCharts, redraw, shared, swatch} from './chart.js';
-import {make} from './dom.js';
+import {Chart, ownCharts, shared, swatch, toggle} from './chart.js';
+import {bars, cell, make, note, row, section, table} from './dom.js';
 import {bytesText, durationText, numberText, timeText, words} from './text.js';
 
 const ownName = {
@@ -131,7 +131,7 @@ export function chartSection(runs) {
   }
   const nodes = charts.map(those => [...those].map(([title, its]) => chartOf(runs, title, its).node)),
     others = nodes.pop();
-  const left = runs.reduce((sum, run) => sum + run.series_left_out, 0),
+  const left = sum(runs.map(run => run.series_left_out)),
     time = runs.length === 1 && runs[0].ranks.length === 1 ? timeFigure(runs[0]) : null;
   return [
     make('div', {class: 'charts'}, ...nodes.flat(), time),
@@ -139,11 +139,11 @@ export function chartSection(runs) {
       ? make(
           'section',
           {class: 'others'},
-          make('h2', {}, 'Other values'),
+          make('h2', 'Other values'),
           make('div', {class: 'charts'}, ...others)
         )
       : null,
-    left ? make('p', {class: 'note'}, `${numberText(left)} more series are left out.`) : null
+    left ? note(`${numberText(left)} more series are left out.`) : null
   ].filter(Boolean);
 }
 // The look of one of several runs. Earlier ones are wider, so that they are seen where the lines are the same.
@@ -164,9 +164,7 @@ const isResumption = (run, mark) => mark.kind === 'resumed' && mark.step < run.s
 const wasResumed = run => run.marks.some(mark => isResumption(run, mark));
 const sinceResumed = runs =>
   runs.some(wasResumed)
-    ? make(
-        'p',
-        {class: 'note'},
+    ? note(
         runs.length > 1
           ? 'A resumed run counts these times since it was last resumed.'
           : 'Since the training was last resumed.'
@@ -243,13 +241,9 @@ function chartOf(runs, title, names) {
   });
 }
 
-function tile(title, value, note) {
-  return make(
-    'div',
-    {},
-    make('dt', {title}, title),
-    make('dd', {}, ...[value].flat(), note ? make('small', {title: note}, note) : null)
-  );
+function tile(title, value, more) {
+  const small = more ? make('small', {title: more}, more) : null;
+  return make('div', make('dt', {title}, title), make('dd', ...[value].flat(), small));
 }
 const speedOf = run => run.last('report/steps_per_second');
 export function tiles(run) {
@@ -293,31 +287,9 @@ export function tiles(run) {
   return make('dl', {class: 'tiles'}, ...all);
 }
 
-// A table whose texts are at the left if they are `wordy`, as those of its first column are.
-function tableOf(label, head, rows, style = '', wordy = false) {
-  return make(
-    'div',
-    {class: 'wide', tabindex: 0, role: 'region', 'aria-label': label},
-    make(
-      'table',
-      {class: style},
-      make(
-        'thead',
-        {},
-        make(
-          'tr',
-          {},
-          ...head.map((text, i) =>
-            make('th', {scope: 'col', class: wordy || i === 0 ? 'w' : undefined}, text)
-          )
-        )
-      ),
-      make('tbody', {}, ...rows)
-    )
-  );
-}
-const section = (id, title, ...content) =>
-  make('section', {'aria-labelledby': id}, make('h2', {id}, title), ...content);
+// The titles of a table's columns, whose texts are at the left, as those of the first column are.
+const wordy = titles => titles.map(text => make('th', {scope: 'col', class: 'w'}, text));
+const titled = ([first, ...others]) => [...wordy([first]), ...others];
 
 // The runs with what they came to; a run can be taken out of the charts.
 export function runTable(runs) {
@@ -326,78 +298,45 @@ export function runTable(runs) {
   const others = [...new Set(runs.flatMap(run => [...run.byName.keys()]))]
     .filter(name => name.startsWith('eval_') && !isHidden(name) && !losses.includes(name))
     .slice(0, 4);
-  const rows = runs.map(run =>
-    make(
-      'tr',
-      {},
-      make(
-        'th',
-        {scope: 'row'},
-        make(
-          'label',
-          {},
-          make('input', {
-            type: 'checkbox',
-            id: 'run-' + run.index,
-            checked: !shared.hidden.has('run ' + run.index),
-            on: {
-              change: e => {
-                e.target.checked
-                  ? shared.hidden.delete('run ' + run.index)
-                  : shared.hidden.add('run ' + run.index);
-                redraw();
-                shared.changed();
-              }
-            }
-          }),
-          ' ',
-          swatch(lookOf(run, runs)),
-          ' ',
-          run.name
-        )
-      ),
-      make('td', {}, make('span', {class: 'pill', 'data-status': run.status}, run.status)),
-      make('td', {}, numberText(run.step)),
-      ...best.map(name =>
-        make(
-          'td',
-          {},
-          run.best_metric === name && run.best_value !== null ? '★ ' + numberText(run.best_value) : ''
-        )
-      ),
-      ...[...losses, ...others].map(name =>
-        make('td', {}, run.last(name) === undefined ? '' : numberText(run.last(name)))
-      ),
-      make('td', {}, durationText(run.last('report/elapsed'))),
-      make('td', {}, speedOf(run) === undefined ? '' : numberText(speedOf(run), 3))
-    )
-  );
-  return section(
-    'runs-title',
-    'Runs',
-    tableOf(
-      'Runs',
-      [
-        'run',
-        'status',
-        'step',
-        ...best.map(name => 'best ' + name),
-        ...[...losses, ...others].map(name => 'last ' + name),
-        'time',
-        'steps/s'
-      ],
-      rows
-    )
-  );
+  const rows = runs.map(run => {
+    const id = 'run ' + run.index;
+    const isShown = make('input', {
+      type: 'checkbox',
+      id: 'run-' + run.index,
+      checked: !shared.hidden.has(id),
+      on: {change: () => toggle(id)}
+    });
+    const number = (value, digits) => cell(value === undefined ? '' : numberText(value, digits));
+    const isBest = name => run.best_metric === name && run.best_value !== null;
+    return row(
+      make('label', isShown, ' ', swatch(lookOf(run, runs)), ' ', run.name),
+      cell(make('span', {class: 'pill', 'data-status': run.status}, run.status)),
+      number(run.step),
+      ...best.map(name => cell(isBest(name) ? '★ ' + numberText(run.best_value) : '')),
+      ...[...losses, ...others].map(name => number(run.last(name))),
+      cell(durationText(run.last('report/elapsed'))),
+      number(speedOf(run), 3)
+    );
+  });
+  const titles = [
+    'run',
+    'status',
+    'step',
+    ...best.map(name => 'best ' + name),
+    ...[...losses, ...others].map(name => 'last ' + name),
+    'time',
+    'steps/s'
+  ];
+  return section('runs-title', 'Runs', table('Runs', titled(titles), rows));
 }
 
+const sum = values => values.reduce((a, b) => a + b, 0);
 function shade(share) {
   return {background: `color-mix(in srgb, var(--shade) ${Math.round(5 + 70 * share)}%, var(--card))`};
 }
 function timeFigure(run) {
   const [rank] = run.ranks,
-    total = rank.phases.reduce((a, b) => a + b, 0),
-    most = Math.max(...rank.phases, 1e-9);
+    total = sum(rank.phases);
   const phases = run.phases
     .map((phase, i) => [phase, rank.phases[i]])
     .filter(([, time]) => time > 0)
@@ -406,25 +345,15 @@ function timeFigure(run) {
   return make(
     'figure',
     {class: 'large'},
-    make('figcaption', {}, 'Time by phase'),
+    make('figcaption', 'Time by phase'),
     sinceResumed([run]),
-    make(
-      'table',
-      {class: 'bars'},
-      make(
-        'tbody',
-        {},
-        ...phases.map(([phase, time]) =>
-          make(
-            'tr',
-            {},
-            make('th', {scope: 'row'}, phase),
-            make('td', {}, make('i', {style: {width: (100 * time) / most + '%'}})),
-            make('td', {}, durationText(time)),
-            make('td', {}, ((100 * time) / total).toFixed(1) + ' %')
-          )
-        )
-      )
+    bars(
+      phases.map(([phase, time]) => [
+        phase,
+        time,
+        durationText(time),
+        ((100 * time) / total).toFixed(1) + ' %'
+      ])
     )
   );
 }
@@ -437,7 +366,7 @@ function timeSection(runs) {
           : `rank ${rank.rank}`,
       run,
       rank,
-      total: rank.phases.reduce((a, b) => a + b, 0)
+      total: sum(rank.phases)
     }))
   );
   if (rows.length < 2) return null;
@@ -445,29 +374,25 @@ function timeSection(runs) {
   return section(
     'time',
     runs.length > 1 ? 'Time by phase' : 'Processes',
-    make(
-      'p',
-      {class: 'note'},
+    note(
       'Each phase in percent of the wall time.' +
         (runs.length > 1
           ? ''
           : ' A process that waits less in communication than the others is the one that they wait for.')
     ),
     sinceResumed(runs),
-    tableOf(
+    table(
       'Time by phase',
-      ['', 'total', ...phases, 'memory'],
+      titled(['', 'total', ...phases, 'memory']),
       rows.map(({name, run, rank, total}) =>
-        make(
-          'tr',
-          {},
-          make('th', {scope: 'row'}, name),
-          make('td', {}, durationText(total)),
+        row(
+          name,
+          cell(durationText(total)),
           ...phases.map(phase => {
             const share = total > 0 ? (rank.phases[run.phases.indexOf(phase)] ?? 0) / total : 0;
-            return make('td', {style: shade(share)}, (100 * share).toFixed(1));
+            return cell({style: shade(share)}, (100 * share).toFixed(1));
           }),
-          make('td', {}, bytesText(rank.device_memory || rank.memory))
+          cell(bytesText(rank.device_memory || rank.memory))
         )
       ),
       'shaded'
@@ -477,27 +402,16 @@ function timeSection(runs) {
 
 function sampleFigure(sample) {
   const caption = sample.name + (sample.caption ? ': ' + sample.caption : '');
+  const figure = (text, ...content) =>
+    make('figure', {class: sample.kind}, make('figcaption', text), ...content);
   if (sample.kind === 'text')
-    return make(
-      'figure',
-      {class: 'text'},
-      make('figcaption', {}, caption),
-      make('pre', {tabindex: 0}, sample.content + (sample.is_cut ? ' …' : ''))
-    );
-  if (sample.is_cut)
-    return make('figure', {}, make('figcaption', {}, caption + ' (too large for this page)'));
-  if (sample.kind === 'image')
-    return make(
-      'figure',
-      {},
-      make('figcaption', {}, caption),
-      make('img', {alt: caption, src: 'data:image/png;base64,' + sample.content})
-    );
-  return make(
-    'figure',
-    {},
-    make('figcaption', {}, caption),
-    make('audio', {controls: true, src: 'data:audio/wav;base64,' + sample.content})
+    return figure(caption, make('pre', {tabindex: 0}, sample.content + (sample.is_cut ? ' …' : '')));
+  if (sample.is_cut) return figure(caption + ' (too large for this page)');
+  return figure(
+    caption,
+    sample.kind === 'image'
+      ? make('img', {alt: caption, src: 'data:image/png;base64,' + sample.content})
+      : make('audio', {controls: true, src: 'data:audio/wav;base64,' + sample.content})
   );
 }
 function sampleSection(run, several) {
@@ -510,7 +424,7 @@ function sampleSection(run, several) {
       make(
         'details',
         {id: `samples-${run.index}-${step}`, open: i === 0},
-        make('summary', {}, 'step ' + numberText(step)),
+        make('summary', 'step ' + numberText(step)),
         make(
           'div',
           {class: 'samples'},
@@ -523,61 +437,31 @@ function sampleSection(run, several) {
 
 function matrixSection(run, matrix, several) {
   const classes = matrix.classes.length ? matrix.classes : matrix.rows.map((_, i) => String(i));
-  const totals = matrix.rows.map(row => row.reduce((a, b) => a + b, 0)),
-    right = matrix.rows.reduce((sum, row, i) => sum + row[i], 0),
-    all = totals.reduce((a, b) => a + b, 0);
-  const body = matrix.rows.map((row, i) =>
-    make(
-      'tr',
-      {},
-      make('th', {scope: 'row', title: classes[i]}, classes[i]),
-      ...row.map((count, j) => {
-        const share = totals[i] > 0 ? count / totals[i] : 0;
-        return make(
-          'td',
-          {
-            style: shade(share),
-            class: i === j ? 'right' : undefined,
-            title: `label ${classes[i]}, predicted ${classes[j]}: ${numberText(count)} (${(100 * share).toFixed(1)} % of the label)`
-          },
-          count ? numberText(count, 3) : ''
-        );
-      }),
-      make(
-        'td',
-        {style: {'font-size': '.8rem', color: 'var(--soft)', 'padding-left': '.5rem'}},
-        (totals[i] > 0 ? (100 * row[i]) / totals[i] : 0).toFixed(0) + ' %'
-      )
-    )
-  );
+  const isDense = classes.length > 20,
+    totals = matrix.rows.map(sum),
+    right = sum(matrix.rows.map((counts, i) => counts[i]));
+  const heads = classes.map(name => make('th', {scope: 'col', title: name}, isDense ? '' : name));
+  const rows = matrix.rows.map((counts, i) => {
+    const share = j => (totals[i] > 0 ? counts[j] / totals[i] : 0);
+    const cells = counts.map((count, j) => {
+      const title =
+        `label ${classes[i]}, predicted ${classes[j]}: ${numberText(count)} ` +
+        `(${(100 * share(j)).toFixed(1)} % of the label)`;
+      const style = i === j ? 'right' : undefined;
+      return cell({style: shade(share(j)), class: style, title}, count ? numberText(count, 3) : '');
+    });
+    const recall = cell({class: 'recall'}, (100 * share(i)).toFixed(0) + ' %');
+    return row(make('span', {title: classes[i]}, classes[i]), ...cells, recall);
+  });
   return section(
     `matrix-${run.index}-${matrix.name}`,
     `Confusion matrix: ${matrix.name}${several ? ' of ' + run.name : ''}`,
-    make(
-      'p',
-      {class: 'note'},
-      `A row for each label, a column for each prediction, at step ${numberText(matrix.step)}. Shades are parts of a row; the last column is the recall. ${numberText((100 * right) / all, 4)} % are right.`
+    note(
+      'A row for each label, a column for each prediction, at step ' +
+        `${numberText(matrix.step)}. Shades are parts of a row; the last column is the recall. ` +
+        `${numberText((100 * right) / sum(totals), 4)} % are right.`
     ),
-    make(
-      'div',
-      {class: 'wide', tabindex: 0, role: 'region', 'aria-label': 'Confusion matrix'},
-      make(
-        'table',
-        {class: 'matrix' + (classes.length > 20 ? ' dense' : '')},
-        make(
-          'thead',
-          {},
-          make(
-            'tr',
-            {},
-            make('th', {}),
-            ...classes.map(name => make('th', {scope: 'col', title: name}, classes.length > 20 ? '' : name)),
-            make('th', {})
-          )
-        ),
-        make('tbody', {}, ...body)
-      )
-    )
+    table('Confusion matrix', [make('th'), ...heads, make('th')], rows, 'matrix' + (isDense ? ' dense' : ''))
   );
 }
 
@@ -622,16 +506,11 @@ function argumentSection(runs) {
   const first =
       runs.length > 1 ? names.filter(differs) : names.filter(name => runs[0].changed.includes(name)),
     rest = names.filter(name => !first.includes(name));
-  const row = name =>
-    make(
-      'tr',
-      {'data-name': name},
-      make('th', {scope: 'row'}, name),
-      ...texts(name).map(text =>
-        make('td', {class: 'w' + (runs.length > 1 && differs(name) ? ' differs' : '')}, text)
-      )
-    );
-  const head = ['', ...(runs.length > 1 ? runs.map(run => run.name) : ['value'])];
+  const rowOf = name => {
+    const style = 'w' + (runs.length > 1 && differs(name) ? ' differs' : '');
+    return row(name, ...texts(name).map(text => cell({class: style}, text)));
+  };
+  const titles = titlesOf(runs);
   const filter = make('input', {
     type: 'search',
     id: 'filter',
@@ -640,28 +519,23 @@ function argumentSection(runs) {
     on: {
       input: () => {
         const text = filter.value.toLowerCase();
-        for (const each of content.querySelectorAll('tr[data-name]'))
-          each.hidden = !each.dataset.name.toLowerCase().includes(text);
+        for (const each of content.querySelectorAll('tbody tr'))
+          each.hidden = !each.firstChild.textContent.toLowerCase().includes(text);
         if (text) content.querySelector('details')?.setAttribute('open', '');
       }
     }
   });
   const content = make(
     'div',
-    {},
     first.length
-      ? tableOf('Arguments', head, first.map(row), '', true)
-      : make('p', {}, runs.length > 1 ? 'All arguments are the same.' : 'All arguments have their defaults.'),
+      ? table('Arguments', wordy(titles), first.map(rowOf))
+      : make('p', runs.length > 1 ? 'All arguments are the same.' : 'All arguments have their defaults.'),
     rest.length
       ? make(
           'details',
           {id: 'other-arguments'},
-          make(
-            'summary',
-            {},
-            `${rest.length} ${runs.length > 1 ? 'that are the same' : 'with their defaults'}`
-          ),
-          tableOf('Other arguments', head, rest.map(row), '', true)
+          make('summary', `${rest.length} ${runs.length > 1 ? 'that are the same' : 'with their defaults'}`),
+          table('Other arguments', wordy(titles), rest.map(rowOf))
         )
       : null
   );
@@ -670,20 +544,7 @@ function argumentSection(runs) {
       ? section(
           'trial',
           'Hyperparameters of the trial',
-          tableOf(
-            'Hyperparameters',
-            head,
-            params.map(name =>
-              make(
-                'tr',
-                {},
-                make('th', {scope: 'row'}, name),
-                ...runs.map(run =>
-                  make('td', {class: 'w'}, name in run.trial_params ? words(run.trial_params[name]) : '')
-                )
-              )
-            )
-          )
+          valueTable(runs, 'Hyperparameters', 'trial_params', value => cell({class: 'w'}, words(value)))
         )
       : null,
     names.length
@@ -697,82 +558,54 @@ function eventSection(run) {
   return section(
     'events',
     'Events and their handlers',
-    make(
-      'p',
-      {class: 'note'},
+    note(
       'Events of Etude in the order of their list, then those of the program. Callbacks run from left to right.'
     ),
-    tableOf(
+    table(
       'Events',
-      ['event', ''],
-      run.handlers.map(({event, callbacks}) =>
-        make(
-          'tr',
-          {},
-          make('th', {scope: 'row'}, event),
-          make(
-            'td',
-            {class: 'w'},
-            ...callbacks.map(name => {
-              const writes = name.endsWith(' (writes)');
-              return make(
-                'span',
-                {class: 'chip' + (writes ? ' writes' : '')},
-                writes ? name.slice(0, -9) : name
-              );
-            })
-          )
-        )
-      )
+      titled(['event', '']),
+      run.handlers.map(({event, callbacks}) => row(event, cell({class: 'w'}, ...callbacks.map(chip))))
     )
   );
 }
+function chip(name) {
+  const writes = name.endsWith(' (writes)');
+  return make('span', {class: 'chip' + (writes ? ' writes' : '')}, writes ? name.slice(0, -9) : name);
+}
 function markSection(run) {
-  const row = mark =>
-    make(
-      'tr',
-      {},
-      make('th', {scope: 'row'}, timeText(mark.time)),
-      make('td', {}, numberText(mark.step)),
-      make('td', {class: 'w', style: {'min-width': '4.5rem'}}, mark.kind),
-      make('td', {class: 'w'}, mark.text)
+  const rowOf = mark =>
+    row(
+      timeText(mark.time),
+      cell(numberText(mark.step)),
+      cell({class: 'w', style: {'min-width': '4.5rem'}}, mark.kind),
+      cell({class: 'w'}, mark.text)
     );
   const marks = [...run.marks].reverse(),
     most = 8,
-    head = ['when', 'step', '', ''],
+    titles = ['when', 'step', '', ''],
     latest = marks.length > most + 2 ? marks.slice(0, most) : marks,
     earlier = marks.slice(latest.length);
   return section(
     'history',
     'Timeline',
-    tableOf('Timeline', head, latest.map(row)),
+    table('Timeline', titled(titles), latest.map(rowOf)),
     earlier.length
       ? make(
           'details',
           {id: 'earlier'},
-          make('summary', {}, `${earlier.length} earlier`),
-          tableOf('Earlier entries', head, earlier.map(row))
+          make('summary', `${earlier.length} earlier`),
+          table('Earlier entries', titled(titles), earlier.map(rowOf))
         )
       : null
   );
 }
-// A table of values by name in `field` of the runs.
-function valueTable(runs, title, field) {
+const titlesOf = runs => ['', ...(runs.length > 1 ? runs.map(run => run.name) : ['value'])];
+// A table of values by name in `field` of the runs; null if there is none.
+function valueTable(runs, title, field, cellOf = value => cell(numberText(value, 5))) {
   const names = [...new Set(runs.flatMap(run => Object.keys(run[field])))];
-  return names.length
-    ? tableOf(
-        title,
-        ['', ...(runs.length > 1 ? runs.map(run => run.name) : ['value'])],
-        names.map(name =>
-          make(
-            'tr',
-            {},
-            make('th', {scope: 'row'}, name),
-            ...runs.map(run => make('td', {}, name in run[field] ? numberText(run[field][name], 5) : ''))
-          )
-        )
-      )
-    : null;
+  const rowOf = name =>
+    row(name, ...runs.map(({[field]: values}) => (name in values ? cellOf(values[name]) : cell())));
+  return names.length ? table(title, titled(titlesOf(runs)), names.map(rowOf)) : null;
 }
 function summarySection(runs) {
   const summary = valueTable(runs, 'Summary', 'summary'),
@@ -783,7 +616,7 @@ function summarySection(runs) {
     'Summary of the training',
     summary && sinceResumed(runs),
     summary,
-    afterwards && make('h3', {}, 'Logged after the training'),
+    afterwards && make('h3', 'Logged after the training'),
     afterwards
   );
 }

@@ -50,3 +50,15 @@ export const words = value =>
       : typeof value === 'number'
         ? numberText(value, 8)
         : JSON.stringify(value);
+
+export function cut(text, most) {
+  const characters = [...text];
+  return characters.length <= most ? text : characters.slice(0, most - 1).join('') + '…';
+}
+// The same in the middle: names often differ at their ends.
+export function cutName(text, most) {
+  const characters = [...text];
+  if (characters.length <= most) return text;
+  const front = Math.floor(most / 2);
+  return characters.slice(0, front).join('') + '…' + characters.slice(front + 1 - most).join('');
+}

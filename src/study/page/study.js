@@ -1,17 +1,9 @@
 // Puts the page of a study together from its data, selects a trial in all charts and the table at once, and
 // sorts the table.
 
-import {make} from '../../report/page/dom.js';
-import {durationText, numberText, utcText} from '../../report/page/text.js';
-import {
-  curvesChart,
-  cut,
-  cutName,
-  historyChart,
-  objectiveTitle,
-  paretoChart,
-  parallelChart
-} from './study_charts.js';
+import {bars, make, note, section, table} from '../../report/page/dom.js';
+import {cut, cutName, durationText, numberText, utcText} from '../../report/page/text.js';
+import {curvesChart, historyChart, objectiveTitle, paretoChart, parallelChart} from './study_charts.js';
 
 const number = value => (value === null ? null : Number(value));
 
@@ -29,31 +21,22 @@ function readStudy(text) {
 const study = readStudy(document.getElementById('study').textContent);
 const mostCells = 40;
 
-function section(id, title, ...content) {
-  if (!content.length) return null;
-  return make('section', {class: id, 'aria-labelledby': id}, make('h2', {id}, title), ...content);
-}
-const note = text => make('p', {class: 'note'}, text);
-const definition = (name, text) => make('div', {}, make('dt', {}, cutName(name, 60)), make('dd', {}, text));
+const definition = (name, text) => make('div', make('dt', cutName(name, 60)), make('dd', text));
 const paramText = (trial, k) =>
   study.params[k].choices ? cut(trial.params[k], 120) : numberText(trial.params[k], 6);
 
 function bestTrial() {
-  if (!study.best_in_all) return [make('p', {}, 'No trial is complete.')];
+  if (!study.best_in_all) return [make('p', 'No trial is complete.')];
   if (study.objectives.length > 1) {
     const that = study.best_in_all === 1 ? 'trial that' : 'trials that';
     const more = study.best_in_all > study.best.length ? ' and others' : '';
     return [
-      make(
-        'p',
-        {},
-        `${study.best_in_all} ${that} no other beats in all values: ${study.best.join(', ')}${more}.`
-      )
+      make('p', `${study.best_in_all} ${that} no other beats in all values: ${study.best.join(', ')}${more}.`)
     ];
   }
   const [trial] = study.trials;
   return [
-    make('h3', {}, 'Best trial'),
+    make('h3', 'Best trial'),
     make(
       'dl',
       {class: 'big'},
@@ -63,7 +46,6 @@ function bestTrial() {
     ),
     make(
       'dl',
-      {},
       ...study.params.map((param, k) =>
         trial.params[k] === null ? null : definition(param.name, paramText(trial, k))
       )
@@ -71,7 +53,7 @@ function bestTrial() {
   ];
 }
 function summary() {
-  const count = (value, text) => make('li', {}, make('b', {}, String(value)), text);
+  const count = (value, text) => make('li', make('b', String(value)), text);
   const times = study.times && study.times.map(utcText);
   return section(
     'summary',
@@ -86,27 +68,19 @@ function summary() {
     ...bestTrial()
   );
 }
-function bars({importances, importances_in_all: all}, k) {
-  const largest = Math.max(1e-9, ...importances.map(([, share]) => share));
-  const row = ([name, share]) =>
-    make(
-      'tr',
-      {},
-      make('th', {scope: 'row', title: name}, cutName(name, 28)),
-      make('td', {}, make('i', {style: {width: `${((100 * share) / largest).toFixed(1)}%`}})),
-      make('td', {}, `${(100 * share).toFixed(1)} %`)
-    );
+function importanceBars({importances, importances_in_all: all}, k) {
+  const rows = importances.map(([name, share]) => [name, share, `${(100 * share).toFixed(1)} %`]);
   return [
-    study.objectives.length > 1 ? make('h3', {}, objectiveTitle(study, k)) : null,
-    make('table', {class: 'bars'}, make('tbody', {}, ...importances.map(row))),
-    importances.length ? null : make('p', {}, 'No trial is complete.'),
+    study.objectives.length > 1 ? make('h3', objectiveTitle(study, k)) : null,
+    bars(rows),
+    importances.length ? null : make('p', 'No trial is complete.'),
     all > importances.length ? note(`And ${all - importances.length} others.`) : null
   ];
 }
 function importanceSection() {
   if (!study.params.length) return null;
   const meaning = 'How much each has to do with being among the best tenth of the trials (PED-ANOVA).';
-  return section('importance', 'Importance', note(meaning), ...study.objectives.flatMap(bars));
+  return section('importance', 'Importance', note(meaning), ...study.objectives.flatMap(importanceBars));
 }
 function valueSection() {
   if (study.objectives.length === 2) return section('front', 'Pareto front', ...paretoChart(study));
@@ -115,13 +89,12 @@ function valueSection() {
 }
 
 // A cell with the number that it is sorted by; none of both for nothing.
-function numberCell(value, text) {
+function numberCell(value, text = each => numberText(each, 6)) {
   return value === null ? make('td') : make('td', {'data-v': value}, text(value));
 }
 function paramCell(trial, k) {
   const value = trial.params[k];
-  if (!study.params[k].choices) return numberCell(value, () => numberText(value, 6));
-  if (value === null) return make('td');
+  if (value === null || !study.params[k].choices) return numberCell(value);
   const text = cut(value, mostCells);
   return make('td', {class: 'w', title: text === value ? undefined : value}, text);
 }
@@ -132,7 +105,7 @@ function trialRow(trial) {
     {'data-t': trial.number, class: trial.best ? 'top' : undefined},
     make('td', {'data-v': trial.number}, trial.best ? '★ ' : '', name),
     make('td', {class: 'w'}, trial.state),
-    ...trial.values.map(value => numberCell(value, () => numberText(value, 6))),
+    ...trial.values.map(value => numberCell(value)),
     numberCell(trial.seconds, durationText),
     ...study.params.map((_, k) => paramCell(trial, k))
   );
@@ -140,7 +113,7 @@ function trialRow(trial) {
 function trialSection() {
   const head = (title, isText) =>
     make('th', {scope: 'col', class: isText ? 'w' : undefined}, make('button', {title}, cutName(title, 28)));
-  const heads = [
+  const titles = [
     head('trial'),
     head('state', true),
     ...study.objectives.map((_, k) => head(objectiveTitle(study, k))),
@@ -151,16 +124,7 @@ function trialSection() {
   return section(
     'trials',
     'Trials',
-    make(
-      'div',
-      {class: 'wide all', tabindex: 0, role: 'region', 'aria-labelledby': 'trials'},
-      make(
-        'table',
-        {},
-        make('thead', {}, make('tr', {}, ...heads)),
-        make('tbody', {}, ...study.trials.map(trialRow))
-      )
-    ),
+    table('Trials', titles, study.trials.map(trialRow), 'all'),
     some < all ? note(`${some} of ${all} hyperparameters are shown, the most important.`) : null
   );
 }
@@ -177,7 +141,7 @@ function lead() {
 function parts() {
   const charts = study.objectives.length > 0;
   return [
-    make('h1', {}, study.name),
+    make('h1', study.name),
     lead(),
     summary(),
     make('div', {class: 'two'}, valueSection(), importanceSection()),
@@ -210,13 +174,8 @@ function show(trial) {
   }
   const row = rows().find(each => each.dataset.t === trial);
   if (!row) return;
-  [...row.cells].forEach((cell, i) => {
-    if (!cell.textContent) return;
-    const pair = document.createElement('span');
-    const name = document.createElement('small');
-    name.textContent = heads[i].textContent + ' ';
-    pair.append(name, cell.textContent);
-    chosen.append(pair, ' ');
+  [...row.cells].forEach(({textContent: text}, i) => {
+    if (text) chosen.append(make('span', make('small', heads[i].textContent + ' '), text), ' ');
   });
 }
 

@@ -1,8 +1,8 @@
 // The charts of a study as SVG, and the texts of its trials.
 
 import {Axis, ChoiceAxis, labelled} from '../../report/page/axis.js';
-import {make} from '../../report/page/dom.js';
-import {numberText} from '../../report/page/text.js';
+import {make, note} from '../../report/page/dom.js';
+import {cut, cutName, numberText} from '../../report/page/text.js';
 
 const frame = {width: 720, height: 400, left: 92, right: 18, top: 18, bottom: 64};
 const frameX = place => frame.left + place * (frame.width - frame.left - frame.right);
@@ -14,17 +14,6 @@ const isMinimized = objective => objective.direction === 'minimize';
 const directionText = objective => (isMinimized(objective) ? 'less is better' : 'more is better');
 const logNote = axis => (axis.log ? ', log' : '');
 
-export function cut(text, most) {
-  const characters = [...text];
-  return characters.length <= most ? text : characters.slice(0, most - 1).join('') + '…';
-}
-// The same in the middle: names often differ at their ends.
-export function cutName(text, most) {
-  const characters = [...text];
-  if (characters.length <= most) return text;
-  const front = Math.floor(most / 2);
-  return characters.slice(0, front).join('') + '…' + characters.slice(front + 1 - most).join('');
-}
 export function objectiveTitle(study, k) {
   return study.objectives.length === 1 ? 'value' : `value ${k + 1}`;
 }
@@ -41,8 +30,8 @@ function shapeOf(kind) {
   if (kind === 'failed') return 'm-5-5 10 10m0-10-10 10';
   return 'm-4.5 0a4.5 4.5 0 1 0 9 0 4.5 4.5 0 1 0-9 0';
 }
-const pathOfTrial = (trial, style, d) =>
-  make('path', {class: style, 'data-t': trial.number, d}, make('title', {}, trialTitle(trial)));
+const pathOfTrial = (trial, kind, d, style = {}) =>
+  make('path', {class: kind, style, 'data-t': trial.number, d}, make('title', trialTitle(trial)));
 const marker = (trial, kind, x, y) => pathOfTrial(trial, 'm ' + kind, `M${point(x, y)}${shapeOf(kind)}`);
 
 // A chart with the grid and the titles of its axes.
@@ -90,7 +79,6 @@ function legend(kinds, ...more) {
     ...entries.map(([kind, text]) =>
       make(
         'span',
-        {},
         make(
           'svg',
           {viewBox: '-10 -10 20 20', 'aria-hidden': 'true'},
@@ -104,12 +92,11 @@ function legend(kinds, ...more) {
 function beyondNote(count) {
   if (!count) return null;
   const text = count === 1 ? '1 value is beyond the axis' : `${count} values are beyond the axis`;
-  return make('p', {class: 'note'}, text + ': drawn as a diamond at an end.');
+  return note(text + ': drawn as a diamond at an end.');
 }
 
 function axisOfObjective(study, k) {
-  const finite = trials =>
-    trials.map(trial => trial.values[k]).filter(value => Number.isFinite(value ?? NaN));
+  const finite = trials => trials.map(trial => trial.values[k]).filter(Number.isFinite);
   const complete = finite(study.trials.filter(trial => trial.state === 'complete'));
   return Axis.ofValues(complete.length ? complete : finite(study.trials), isMinimized(study.objectives[k]));
 }
@@ -152,7 +139,7 @@ export function historyChart(study, k) {
       points.push([x(place), y(value)]);
     });
     points.push([frameX(1), y(steps[steps.length - 1][1])]);
-    svg.append(make('path', {class: 'so-far', d: pathOf(points)}, make('title', {}, 'best so far')));
+    svg.append(make('path', {class: 'so-far', d: pathOf(points)}, make('title', 'best so far')));
   }
   const markers = new Markers();
   for (const trial of study.byPlace) {
@@ -163,7 +150,7 @@ export function historyChart(study, k) {
     else markers.add(trial, trial.best ? 'best' : trial.state, x(trial.place), y(value), !up.holds(value));
   }
   svg.append(...markers.below, ...markers.above);
-  const soFar = steps.length ? make('span', {}, make('i', {class: 'so-far'}), 'best so far') : null;
+  const soFar = steps.length ? make('span', make('i', {class: 'so-far'}), 'best so far') : null;
   return [svg, legend(markers.kinds, soFar), beyondNote(markers.beyond)];
 }
 
@@ -227,11 +214,11 @@ export function curvesChart(study) {
     svg.append(pathOfTrial(trial, 'l ' + kind, pathOf(points)));
     if (kind !== 'complete') svg.append(marker(trial, kind, ...points[points.length - 1]));
   }
-  const note =
+  const more =
     study.reports_in_all > drawn.length
       ? `${drawn.length} of ${study.reports_in_all} trials with reports are drawn, among them the best.`
       : null;
-  return [svg, legend(kinds), note && make('p', {class: 'note'}, note)];
+  return [svg, legend(kinds), more && note(more)];
 }
 
 // An axis of parallel coordinates, with the place of each trial; null for a trial without this hyperparameter.
@@ -243,10 +230,10 @@ function parallelAxis(study, lines, param, k) {
     const places = values.map(value => (value === null ? null : axis.place(texts.indexOf(value))));
     return {title: param.name, axis, places};
   }
-  const ends = [param.low, param.high, ...values].filter(value => Number.isFinite(value ?? NaN));
+  const ends = [param.low, param.high, ...values].filter(Number.isFinite);
   const low = ends.length ? Math.min(...ends) : 0;
   const axis = new Axis(low, ends.length ? Math.max(...ends) : 0, param.log && low > 0, param.whole);
-  const places = values.map(value => (Number.isFinite(value ?? NaN) ? axis.place(value) : null));
+  const places = values.map(value => (Number.isFinite(value) ? axis.place(value) : null));
   return {title: param.name, axis, places};
 }
 
@@ -275,9 +262,7 @@ export function parallelChart(study) {
   const params = axes.length;
   study.objectives.forEach((_, k) => {
     const axis = axisOfObjective(study, k);
-    const places = lines.map(({values}) =>
-      Number.isFinite(values[k] ?? NaN) ? axis.place(values[k]) : null
-    );
+    const places = lines.map(({values}) => (Number.isFinite(values[k]) ? axis.place(values[k]) : null));
     axes.push({title: objectiveTitle(study, k), axis, places});
   });
   const margin = 44;
@@ -303,7 +288,8 @@ export function parallelChart(study) {
   const merits = meritsOf(study, lines);
   for (let i = lines.length - 1; i >= 0; --i) {
     const points = axes.map(({places}, k) => [x(k), places[i] === null ? absent : y(places[i])]);
-    svg.append(pathOfTrial(lines[i], `l v${Math.round(merits[i] * 9)}`, pathOf(points)));
+    const merit = `v${Math.round(merits[i] * 9)}`;
+    svg.append(pathOfTrial(lines[i], 'l ' + merit, pathOf(points), {'--own': `var(--${merit})`}));
   }
   axes.forEach(({title, axis, places}, k) => {
     const titled = {
@@ -314,7 +300,7 @@ export function parallelChart(study) {
     };
     svg.append(
       make('path', {class: 'rail', d: `M${x(k).toFixed(1)} ${top}V${bottom}`}),
-      make('text', titled, make('title', {}, title), cutName(title, 14))
+      make('text', titled, make('title', title), cutName(title, 14))
     );
     const tick = (at, text) =>
       make('text', {class: 'halo', x: (x(k) + 6).toFixed(1), y: at.toFixed(1), dy: '.35em'}, text);
@@ -325,18 +311,17 @@ export function parallelChart(study) {
   });
   const scale = make(
     'span',
-    {},
     objectiveTitle(study, 0) + ': worse ',
     make('i', {class: 'scale'}),
     ' better, by rank'
   );
-  const note =
+  const more =
     params === mostAxes && study.params_in_all > mostAxes
       ? `${mostAxes} of ${study.params_in_all} hyperparameters are drawn, the most important.`
       : null;
   return [
     make('div', {class: 'wide', role: 'region', 'aria-label': 'Parallel coordinates'}, svg),
     make('p', {class: 'legend'}, scale),
-    note && make('p', {class: 'note'}, note)
+    more && note(more)
   ];
 }
