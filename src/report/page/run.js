@@ -8,13 +8,8 @@ const runs = JSON.parse(document.getElementById('runs').textContent).runs.map((d
 const single = runs.length === 1,
   live = single && runs[0].status === 'running';
 const saved = history.state?.report ?? {};
-shared.smooth = saved.smooth ?? 0;
-shared.scale = saved.scale ?? 'auto';
-shared.x = saved.x ?? 'step';
-shared.hidden = new Set(saved.hidden ?? []);
-shared.view = saved.view ?? null;
-let theme = saved.theme ?? 'auto',
-  updates = saved.updates ?? true;
+Object.assign(shared, saved.shared);
+let {theme = 'auto', updates = true} = saved;
 function applyTheme() {
   if (theme === 'auto') delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = theme;
@@ -22,103 +17,53 @@ function applyTheme() {
 function keep() {
   const open = [...document.querySelectorAll('details[open]')].map(each => each.id).filter(Boolean);
   const focus = document.activeElement?.id || null;
-  history.replaceState(
-    {
-      report: {
-        smooth: shared.smooth,
-        scale: shared.scale,
-        x: shared.x,
-        hidden: [...shared.hidden],
-        view: shared.view,
-        theme,
-        updates,
-        open,
-        focus,
-        scroll: [scrollX, scrollY],
-        filter: document.getElementById('filter')?.value
-      }
-    },
-    ''
-  );
+  const {smooth, scale, x, hidden, view} = shared;
+  const report = {
+    shared: {smooth, scale, x, hidden, view},
+    theme,
+    updates,
+    open,
+    focus,
+    scroll: [scrollX, scrollY],
+    filter: document.getElementById('filter')?.value
+  };
+  history.replaceState({report}, '');
 }
 shared.changed = keep;
 
 const page = document.getElementById('page');
 const age = make('span');
-function choice(name, label, values, chosen, act) {
-  return make(
-    'fieldset',
-    {class: 'choice'},
-    make('legend', {}, label),
-    make(
-      'span',
-      {},
-      ...values.map(([value, text]) =>
-        make(
-          'label',
-          {},
-          make('input', {
-            type: 'radio',
-            name,
-            id: name + '-' + value,
-            value,
-            checked: value === chosen,
-            on: {
-              change: () => {
-                act(value);
-                keep();
-              }
-            }
-          }),
-          make('b', {}, text)
-        )
-      )
-    )
-  );
+function control(type, id, more, act) {
+  const input = e => {
+    act(e.target);
+    keep();
+  };
+  return make('input', {type, id, ...more, on: {input}});
+}
+function choice(name, title, values, chosen, act) {
+  const option = value => {
+    const more = {name, value, checked: value === chosen};
+    return make(
+      'label',
+      control('radio', name + '-' + value, more, () => act(value)),
+      make('b', value)
+    );
+  };
+  return make('fieldset', {class: 'choice'}, make('legend', title), make('span', ...values.map(option)));
 }
 function header() {
   const [run] = runs;
+  const updating = control('checkbox', 'updates', {checked: updates}, box => (updates = box.checked));
   const tools = make(
     'div',
     {class: 'tools'},
-    live
-      ? make(
-          'label',
-          {},
-          make('input', {
-            type: 'checkbox',
-            id: 'updates',
-            checked: updates,
-            on: {
-              change: e => {
-                updates = e.target.checked;
-                keep();
-              }
-            }
-          }),
-          'updates itself'
-        )
-      : null,
-    choice(
-      'theme',
-      'Theme',
-      [
-        ['auto', 'auto'],
-        ['light', 'light'],
-        ['dark', 'dark']
-      ],
-      theme,
-      value => {
-        theme = value;
-        applyTheme();
-      }
-    )
+    live ? make('label', updating, 'updates itself') : null,
+    choice('theme', 'Theme', ['auto', 'light', 'dark'], theme, value => {
+      theme = value;
+      applyTheme();
+    })
   );
-  if (!single)
-    return [
-      make('header', {}, make('div', {}, make('h1', {}, runs.length + ' runs')), tools),
-      runTable(runs)
-    ];
+  if (!single) return [make('header', make('div', make('h1', runs.length + ' runs')), tools), runTable(runs)];
   const left = run.timeLeft();
   const facts = [
     run.max_steps > 0
@@ -134,16 +79,14 @@ function header() {
   return [
     make(
       'header',
-      {},
       make(
         'div',
-        {},
-        make('h1', {}, run.name),
+        make('h1', run.name),
         make(
           'p',
           {class: 'status'},
           make('span', {class: 'pill', 'data-status': run.status}, run.status),
-          ...facts.map(fact => make('span', {}, fact)),
+          ...facts.map(fact => make('span', fact)),
           age
         )
       ),
@@ -161,76 +104,34 @@ function header() {
   ];
 }
 function toolbar() {
+  const showAll = () => {
+    shared.view = null;
+    shared.hidden.clear();
+    redraw();
+    keep();
+  };
   return make(
     'div',
     {class: 'tools bar', role: 'toolbar', 'aria-label': 'Choices of all charts'},
-    choice(
-      'x',
-      'X axis',
-      [
-        ['step', 'step'],
-        ['epoch', 'epoch'],
-        ['time', 'time']
-      ],
-      shared.x,
-      value => {
-        shared.x = value;
-        shared.view = null;
-        for (const run of runs) run.place(value);
-        redraw();
-      }
-    ),
-    choice(
-      'scale',
-      'Y axis',
-      [
-        ['auto', 'auto'],
-        ['linear', 'linear'],
-        ['log', 'log']
-      ],
-      shared.scale,
-      value => {
-        shared.scale = value;
-        redraw();
-      }
-    ),
+    choice('x', 'X axis', ['step', 'epoch', 'time'], shared.x, value => {
+      shared.x = value;
+      shared.view = null;
+      for (const run of runs) run.place(value);
+      redraw();
+    }),
+    choice('scale', 'Y axis', ['auto', 'linear', 'log'], shared.scale, value => {
+      shared.scale = value;
+      redraw();
+    }),
     make(
       'label',
-      {},
       'Smoothing',
-      make('input', {
-        type: 'range',
-        id: 'smooth',
-        min: 0,
-        max: 0.99,
-        step: 0.01,
-        value: shared.smooth,
-        on: {
-          input: e => {
-            shared.smooth = Number(e.target.value);
-            redraw();
-            keep();
-          }
-        }
+      control('range', 'smooth', {min: 0, max: 0.99, step: 0.01, value: shared.smooth}, ({value}) => {
+        shared.smooth = Number(value);
+        redraw();
       })
     ),
-    make(
-      'button',
-      {
-        type: 'button',
-        class: 'plain',
-        id: 'all',
-        on: {
-          click: () => {
-            shared.view = null;
-            shared.hidden.clear();
-            redraw();
-            keep();
-          }
-        }
-      },
-      'Show all'
-    )
+    make('button', {type: 'button', class: 'plain', id: 'all', on: {click: showAll}}, 'Show all')
   );
 }
 
