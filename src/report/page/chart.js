@@ -1,6 +1,6 @@
 // The charts of a run as SVG.
 import {Axis, labelled} from './axis.js';
-import {cell, make, row, table} from './dom.js';
+import {cell, make, path, pathOf, row, table, xy} from './dom.js';
 import {numberText} from './text.js';
 
 const dashes = ['', '7 4', '2 4', '10 4 2 4', '14 5', '4 3 1 3', '1 5', '12 3 3 3 3 3'];
@@ -188,36 +188,23 @@ export class Chart {
       bottom = 34;
     const x = value => left + across.place(value) * (width - left - right),
       y = value => height - bottom - up.place(value) * (height - top - bottom);
-    const parts = [],
-      plot = make('svg', {
-        x: left - 5,
-        y: 0,
-        width: width - left - right + 10,
-        height,
-        viewBox: `${left - 5} 0 ${width - left - right + 10} ${height}`
-      });
+    const area = {x: left - 5, y: 0, width: width - left - right + 10, height};
+    const plot = make('svg', {...area, viewBox: Object.values(area).join(' ')});
+    const parts = [];
     for (const [value, text] of ticks)
       parts.push(
-        make('path', {class: 'grid', d: `M${left} ${y(value).toFixed(1)}H${width - right}`}),
+        path('grid', `M${xy(left, y(value))}H${width - right}`),
         make('text', {x: left - 7, y: y(value).toFixed(1), dy: '.35em', 'text-anchor': 'end'}, text)
       );
     const unit = this.unitX?.(high - low) ?? {size: 1, text: this.titleX ?? shared.x};
-    const scaled = new Axis(
-      this.logX ? low : low / unit.size,
-      this.logX ? high : high / unit.size,
-      this.logX
-    );
+    const scaled = new Axis(...(this.logX ? [low, high] : [low / unit.size, high / unit.size]), this.logX);
     for (const [tick, text] of labelled(scaled.ticks(Math.max(3, Math.floor(width / 65))))) {
-      const value = tick * unit.size,
-        at = x(value);
-      if (!across.holds(value)) continue;
+      if (!across.holds(tick * unit.size)) continue;
+      const at = x(tick * unit.size),
+        anchor = at > width - 30 ? 'end' : 'middle';
       parts.push(
-        make('path', {class: 'grid', d: `M${at.toFixed(1)} ${height - bottom}v4`}),
-        make(
-          'text',
-          {x: at.toFixed(1), y: height - bottom + 16, 'text-anchor': at > width - 30 ? 'end' : 'middle'},
-          text
-        )
+        path('grid', `M${xy(at, height - bottom)}v4`),
+        make('text', {x: at.toFixed(1), y: height - bottom + 16, 'text-anchor': anchor}, text)
       );
     }
     parts.push(make('text', {x: width - right, y: height - 4, 'text-anchor': 'end'}, unit.text));
@@ -236,105 +223,59 @@ export class Chart {
     for (const line of lines) {
       const colour = colourOf(line.look.colour);
       const band = [];
-      let path = '',
+      let drawn = '',
         faint = '',
         gap = true,
         markers = '',
         over = '';
       const visible = line.points
-        .map((point, i) => ({point, value: line.drawn[i]}))
-        .filter(
-          ({point}, i) =>
-            inView(point) || inView(line.points[i + 1] ?? point) || inView(line.points[i - 1] ?? point)
-        );
-      const {turn = 0, turns = 1} = line.look,
+        .map((each, i) => ({each, value: line.drawn[i]}))
+        .filter(({each}, i) => [i, i + 1, i - 1].some(near => inView(line.points[near] ?? each)));
+      const {turn = 0, turns = 1, shape} = line.look,
         every = Math.max(turns, visible.length <= 40 ? 1 : Math.ceil(visible.length / 6));
-      visible.forEach(({point, value}, place) => {
-        const at = (left + across.free(point.x) * (width - left - right)).toFixed(1);
-        if (point.broken)
-          plot.append(
-            make(
-              'g',
-              make(
-                'title',
-                `${line.label}: ${point.broken} value${point.broken > 1 ? 's' : ''} up to step ${numberText(point.step)} not finite`
-              ),
-              make('path', {class: 'broken', d: `M${at} ${top}m-4-4 8 8m0-8-8 8`})
-            )
-          );
+      visible.forEach(({each, value}, place) => {
+        const at = left + across.free(each.x) * (width - left - right);
+        if (each.broken) {
+          const title =
+            `${line.label}: ${each.broken} value${each.broken > 1 ? 's' : ''} ` +
+            `up to step ${numberText(each.step)} not finite`;
+          plot.append(path('broken', `M${xy(at, top)}m-4-4 8 8m0-8-8 8`, {}, title));
+        }
         if (!Number.isFinite(value)) {
           gap = true;
           return;
         }
-        const down = y(value).toFixed(1);
-        path += (gap ? 'M' : 'L') + at + ' ' + down;
-        if (shared.smooth) faint += (gap ? 'M' : 'L') + at + ' ' + y(point.y).toFixed(1);
-        if (!up.holds(value) || (!shared.smooth && point.high !== undefined && !up.holds(point.high)))
-          over += `M${at} ${top - 5}m-4 4 4-5 4 5z`;
-        if (point.low !== undefined) band.push([at, y(point.high).toFixed(1), y(point.low).toFixed(1)]);
-        if (
-          line.look.shape !== undefined &&
-          inView(point) &&
-          place % every === Math.floor((every * (turn + 0.5)) / turns)
-        )
-          markers += `M${at} ${down}` + shapes[line.look.shape % 8];
+        const pen = gap ? 'M' : 'L';
         gap = false;
+        drawn += pen + xy(at, y(value));
+        if (shared.smooth) faint += pen + xy(at, y(each.y));
+        if (!up.holds(value) || (!shared.smooth && each.high !== undefined && !up.holds(each.high)))
+          over += `M${xy(at, top - 5)}m-4 4 4-5 4 5z`;
+        if (each.low !== undefined) band.push([at, y(each.high), y(each.low)]);
+        const hasMarker = place % every === Math.floor((every * (turn + 0.5)) / turns);
+        if (shape !== undefined && inView(each) && hasMarker)
+          markers += 'M' + xy(at, y(value)) + shapes[shape % 8];
       });
-      if (band.length > 1 && !shared.smooth)
-        plot.append(
-          make('path', {
-            class: 'band',
-            fill: colour,
-            d:
-              'M' +
-              band.map(([at, most]) => at + ' ' + most).join('L') +
-              'L' +
-              band
-                .reverse()
-                .map(([at, , least]) => at + ' ' + least)
-                .join('L') +
-              'Z'
-          })
-        );
-      if (faint) plot.append(make('path', {class: 'line faint', stroke: colour, d: faint}));
-      plot.append(
-        make(
-          'path',
-          {
-            class: 'line',
-            stroke: colour,
-            style: line.look.width ? {'stroke-width': line.look.width} : {},
-            'stroke-dasharray': dashes[line.look.dash % 8],
-            d: path
-          },
-          make('title', line.label)
-        )
-      );
-      if (markers || (visible.length === 1 && path))
-        plot.append(
-          make('path', {
-            class: 'dot',
-            fill: colour,
-            d:
-              markers ||
-              `M${x(visible[0].point.x)} ${y(visible[0].value)}` + shapes[(line.look.shape ?? 0) % 8]
-          })
-        );
-      if (over) plot.append(make('path', {fill: colour, d: over}, make('title', 'values beyond the axis')));
+      if (band.length > 1 && !shared.smooth) {
+        const edge = [...band, ...band.map(([at, , least]) => [at, least]).reverse()];
+        plot.append(path('band', pathOf(edge) + 'Z', {fill: colour}));
+      }
+      if (faint) plot.append(path('line faint', faint, {stroke: colour}));
+      const look = {
+        stroke: colour,
+        style: line.look.width ? {'stroke-width': line.look.width} : {},
+        'stroke-dasharray': dashes[line.look.dash % 8]
+      };
+      plot.append(path('line', drawn, look, line.label));
+      if (!markers && visible.length === 1 && drawn) markers = drawn + shapes[(shape ?? 0) % 8];
+      if (markers) plot.append(path('dot', markers, {fill: colour}));
+      if (over) plot.append(path(undefined, over, {fill: colour}, 'values beyond the axis'));
     }
-    for (const sign of this.signs)
-      if (inView(sign) && lines.includes(sign.line))
-        plot.append(
-          make(
-            'path',
-            {
-              class: sign.kind,
-              style: {'--its': colourOf(sign.line.look.colour), '--wide': sign.line.look.width ?? 2},
-              d: `M${x(sign.x).toFixed(1)} ${y(sign.y).toFixed(1)}${signs[sign.kind]}`
-            },
-            make('title', sign.text)
-          )
-        );
+    for (const {kind, line, text, ...sign} of this.signs)
+      if (inView(sign) && lines.includes(line)) {
+        const style = {'--its': colourOf(line.look.colour), '--wide': line.look.width ?? 2};
+        plot.append(path(kind, 'M' + xy(x(sign.x), y(sign.y)) + signs[kind], {style}, text));
+      }
     this.over = make('g');
     this.svg.setAttribute('viewBox', `0 0 ${width} ${height}`);
     this.svg.setAttribute('aria-label', this.summary(lines));
@@ -355,7 +296,7 @@ export class Chart {
       return make(
         'g',
         make('title', mark.text),
-        make('path', {class: 'mark ' + mark.kind, d: `M${mark.at.toFixed(1)} ${top - 6}V${bottom}`}),
+        path('mark ' + mark.kind, `M${xy(mark.at, top - 6)}V${bottom}`),
         make(
           'text',
           {
@@ -383,30 +324,21 @@ export class Chart {
   // Draws the cursor, and writes the values there beside the names.
   follow() {
     const {x, y, top, bottom, height, low, high, lines} = this.geometry,
-      at = this.mine.cursor;
-    const parts =
-      at === null || at < low || at > high
-        ? []
-        : [make('path', {class: 'cursor', d: `M${x(at).toFixed(1)} ${top}V${height - bottom}`})];
+      at = this.mine.cursor,
+      parts = [];
+    if (at !== null && at >= low && at <= high)
+      parts.push(path('cursor', `M${xy(x(at), top)}V${height - bottom}`));
     for (const line of this.lines) {
       const i = at === null ? line.points.length - 1 : nearest(line.points, at),
-        point = line.points[i];
-      line.value.textContent = point ? (this.format ?? numberText)(point.y) : '–';
-      if (
-        point &&
-        at !== null &&
-        lines.includes(line) &&
-        Number.isFinite(line.drawn[i]) &&
-        point.x >= low &&
-        point.x <= high
-      )
+        its = line.points[i],
+        isShown = its && at !== null && lines.includes(line) && its.x >= low && its.x <= high;
+      line.value.textContent = its ? (this.format ?? numberText)(its.y) : '–';
+      if (isShown && Number.isFinite(line.drawn[i])) {
+        const shape = shapes[line.look.shape ?? 0];
         parts.push(
-          make('path', {
-            class: 'dot',
-            fill: colourOf(line.look.colour),
-            d: `M${x(point.x).toFixed(1)} ${y(line.drawn[i]).toFixed(1)}` + shapes[line.look.shape ?? 0]
-          })
+          path('dot', 'M' + xy(x(its.x), y(line.drawn[i])) + shape, {fill: colourOf(line.look.colour)})
         );
+      }
     }
     this.over.replaceChildren(...parts);
     if (this.drag && this.drag.to !== undefined) {

@@ -22,6 +22,13 @@ export function make(tag, ...parts) {
   return node;
 }
 
+export const xy = (x, y) => `${x.toFixed(1)} ${y.toFixed(1)}`;
+export const pathOf = points => 'M' + points.map(([x, y]) => xy(x, y)).join('L');
+
+// A path with a title, which a browser shows at the pointer.
+export const path = (style, d, more = {}, title = null) =>
+  make('path', {class: style, d, ...more}, title === null ? null : make('title', title));
+
 export const note = text => make('p', {class: 'note'}, text);
 
 // A section with a title; null without content.

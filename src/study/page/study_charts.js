@@ -1,14 +1,12 @@
 // The charts of a study as SVG, and the texts of its trials.
 
 import {Axis, ChoiceAxis, labelled} from '../../report/page/axis.js';
-import {make, note} from '../../report/page/dom.js';
+import {make, note, path, pathOf, xy} from '../../report/page/dom.js';
 import {cut, cutName, numberText} from '../../report/page/text.js';
 
 const frame = {width: 720, height: 400, left: 92, right: 18, top: 18, bottom: 64};
 const frameX = place => frame.left + place * (frame.width - frame.left - frame.right);
 const frameY = place => frame.height - frame.bottom - place * (frame.height - frame.top - frame.bottom);
-const point = (x, y) => `${x.toFixed(1)} ${y.toFixed(1)}`;
-const pathOf = points => 'M' + points.map(([x, y]) => point(x, y)).join('L');
 
 const isMinimized = objective => objective.direction === 'minimize';
 const directionText = objective => (isMinimized(objective) ? 'less is better' : 'more is better');
@@ -31,8 +29,8 @@ function shapeOf(kind) {
   return 'm-4.5 0a4.5 4.5 0 1 0 9 0 4.5 4.5 0 1 0-9 0';
 }
 const pathOfTrial = (trial, kind, d, style = {}) =>
-  make('path', {class: kind, style, 'data-t': trial.number, d}, make('title', trialTitle(trial)));
-const marker = (trial, kind, x, y) => pathOfTrial(trial, 'm ' + kind, `M${point(x, y)}${shapeOf(kind)}`);
+  path(kind, d, {style, 'data-t': trial.number}, trialTitle(trial));
+const marker = (trial, kind, x, y) => pathOfTrial(trial, 'm ' + kind, `M${xy(x, y)}${shapeOf(kind)}`);
 
 // A chart with the grid and the titles of its axes.
 function plot(label, across, acrossTitle, up, upTitle) {
@@ -41,14 +39,14 @@ function plot(label, across, acrossTitle, up, upTitle) {
   for (const [value, text] of labelled(across.ticks(6))) {
     const x = frameX(across.place(value)).toFixed(1);
     parts.push(
-      make('path', {class: 'grid', d: `M${x} ${top.toFixed(1)}V${(height - bottom).toFixed(1)}`}),
+      path('grid', `M${x} ${top.toFixed(1)}V${(height - bottom).toFixed(1)}`),
       make('text', {x, y: height - bottom + 22, 'text-anchor': 'middle'}, text)
     );
   }
   for (const [value, text] of labelled(up.ticks(5))) {
     const y = frameY(up.place(value)).toFixed(1);
     parts.push(
-      make('path', {class: 'grid', d: `M${left} ${y}H${width - right}`}),
+      path('grid', `M${left} ${y}H${width - right}`),
       make('text', {x: left - 8, y, dy: '.35em', 'text-anchor': 'end'}, text)
     );
   }
@@ -82,7 +80,7 @@ function legend(kinds, ...more) {
         make(
           'svg',
           {viewBox: '-10 -10 20 20', 'aria-hidden': 'true'},
-          make('path', {class: 'm ' + kind, d: 'M0 0' + shapeOf(kind)})
+          path('m ' + kind, 'M0 0' + shapeOf(kind))
         ),
         text
       )
@@ -139,7 +137,7 @@ export function historyChart(study, k) {
       points.push([x(place), y(value)]);
     });
     points.push([frameX(1), y(steps[steps.length - 1][1])]);
-    svg.append(make('path', {class: 'so-far', d: pathOf(points)}, make('title', 'best so far')));
+    svg.append(path('so-far', pathOf(points), {}, 'best so far'));
   }
   const markers = new Markers();
   for (const trial of study.byPlace) {
@@ -179,7 +177,7 @@ export function paretoChart(study) {
     if (i > 0) points.push(isMinimized(study.objectives[0]) ? [x, front[i - 1][1]] : [front[i - 1][0], y]);
     points.push([x, y]);
   });
-  if (points.length) svg.append(make('path', {class: 'so-far', d: pathOf(points)}));
+  if (points.length) svg.append(path('so-far', pathOf(points)));
   svg.append(...markers.below, ...markers.above);
   return [svg, legend(markers.kinds), beyondNote(markers.beyond)];
 }
@@ -299,7 +297,7 @@ export function parallelChart(study) {
       'text-anchor': k === 0 ? 'start' : 'middle'
     };
     svg.append(
-      make('path', {class: 'rail', d: `M${x(k).toFixed(1)} ${top}V${bottom}`}),
+      path('rail', `M${x(k).toFixed(1)} ${top}V${bottom}`),
       make('text', titled, make('title', title), cutName(title, 14))
     );
     const tick = (at, text) =>
