@@ -131,7 +131,7 @@ export class Chart {
       high = -Infinity;
     for (const chart of this.own ? [this] : shared.charts)
       for (const line of chart.shown())
-        for (const point of [line.points[0], line.points[line.points.length - 1]])
+        for (const point of [line.points[0], line.points.at(-1)])
           if (point && Number.isFinite(point.x))
             ((low = Math.min(low, point.x)), (high = Math.max(high, point.x)));
     return low <= high ? [low, high] : [0, 1];
@@ -151,7 +151,7 @@ export class Chart {
     if (!values.length) return new Axis(0, 1);
     values.sort((a, b) => a - b);
     const positive = values[0] > 0,
-      ratio = values[values.length - 1] / values[0];
+      ratio = values.at(-1) / values[0];
     const log =
       positive && (shared.scale === 'log' || (shared.scale === 'auto' && this.mayBeLog && ratio > 100));
     const at = share => values[Math.round((values.length - 1) * share)],
@@ -313,7 +313,7 @@ export class Chart {
   summary(lines) {
     const parts = lines.map(line => {
       const values = line.points.map(point => point.y).filter(Number.isFinite),
-        last = values[values.length - 1];
+        last = values.at(-1);
       return values.length
         ? `${line.label}: ${values.length} points, from ${numberText(Math.min(...values))} to ${numberText(Math.max(...values))}, last ${numberText(last)}`
         : line.label + ': no number';
@@ -441,14 +441,20 @@ export class Chart {
     );
   }
 }
-export function nearest(points, x) {
+// The index of the first of several points in order whose value of `name` is at least this, or of the last point.
+export function firstFrom(points, name, value) {
   let low = 0,
     high = points.length - 1;
   while (low < high) {
     const middle = (low + high) >> 1;
-    points[middle].x < x ? (low = middle + 1) : (high = middle);
+    if (points[middle][name] < value) low = middle + 1;
+    else high = middle;
   }
-  return low > 0 && x - points[low - 1].x < points[low].x - x ? low - 1 : low;
+  return low;
+}
+export function nearest(points, x) {
+  const i = firstFrom(points, 'x', x);
+  return i > 0 && x - points[i - 1].x < points[i].x - x ? i - 1 : i;
 }
 export const ownCharts = [];
 export function redraw() {

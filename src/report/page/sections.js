@@ -1,5 +1,5 @@
 // The parts of a run's page: its charts by subject, and its tables.
-import {Chart, ownCharts, shared, swatch, toggle} from './chart.js';
+import {Chart, firstFrom, ownCharts, shared, swatch, toggle} from './chart.js';
 import {bars, cell, make, note, row, section, table} from './dom.js';
 import {bytesText, durationText, numberText, timeText, words} from './text.js';
 
@@ -32,48 +32,28 @@ export class Run {
     return this.byName.get(name) ?? [];
   }
   last(name) {
-    const points = this.points(name);
-    for (let i = points.length - 1; i >= 0; --i) if (Number.isFinite(points[i].y)) return points[i].y;
-    return undefined;
+    return this.points(name).findLast(point => Number.isFinite(point.y))?.y;
   }
   // The epoch or the seconds of training at a step, between the logs that have it.
   at(name, step) {
     const points = this.points(name);
     if (!points.length) return step;
-    const i = points.findIndex(point => point.step >= step);
-    if (i < 0) return points[points.length - 1].y;
-    const before = i > 0 ? points[i - 1] : {step: 0, y: 0},
+    const i = firstFrom(points, 'step', step),
+      before = points[i - 1] ?? {step: 0, y: 0},
       after = points[i];
-    return after.step > before.step
-      ? before.y + ((after.y - before.y) * (step - before.step)) / (after.step - before.step)
-      : after.y;
+    if (step >= after.step || after.step === before.step) return after.y;
+    return before.y + ((after.y - before.y) * (step - before.step)) / (after.step - before.step);
   }
   // Places all points, and marks, on an axis of steps, epochs or seconds.
   place(x) {
     const name = {epoch: 'epoch', time: 'report/elapsed'}[x];
-    const known = this.points(name).map(point => [point.step, point.y]);
-    for (const points of this.byName.values()) {
-      let i = 0;
-      for (const point of points) {
-        if (!name || !known.length) {
-          point.x = point.step;
-          continue;
-        }
-        while (i < known.length - 1 && known[i][0] < point.step) ++i;
-        const [step, value] = known[i],
-          [before, old] = i > 0 ? known[i - 1] : [0, 0];
-        point.x =
-          point.step >= step || step === before
-            ? value
-            : old + ((value - old) * (point.step - before)) / (step - before);
-      }
-    }
-    for (const each of [...(this.placed ?? [])]) each.x = name ? this.at(name, each.step) : each.step;
+    for (const points of [...this.byName.values(), this.placed ?? []])
+      for (const point of points) point.x = name ? this.at(name, point.step) : point.step;
   }
   // Seconds between the last two logs.
   gap() {
     const points = this.points('report/elapsed');
-    return points.length > 1 ? points[points.length - 1].y - points[points.length - 2].y : 0;
+    return points.length > 1 ? points.at(-1).y - points.at(-2).y : 0;
   }
   timeLeft() {
     const elapsed = this.last('report/elapsed');
@@ -98,15 +78,10 @@ const subjects = [
   [() => true, null]
 ];
 
-function timeUnit(range) {
-  return range > 7200
-    ? {size: 3600, text: 'hours'}
-    : range > 180
-      ? {size: 60, text: 'minutes'}
-      : {size: 1, text: 'seconds'};
-}
 function unitX(range) {
-  return shared.x === 'time' ? timeUnit(range) : {size: 1, text: shared.x};
+  if (shared.x !== 'time') return {size: 1, text: shared.x};
+  if (range > 7200) return {size: 3600, text: 'hours'};
+  return range > 180 ? {size: 60, text: 'minutes'} : {size: 1, text: 'seconds'};
 }
 
 // Charts of all series. Those of one title are together, at most six in one.
@@ -161,15 +136,11 @@ function lookOf(run, runs) {
 }
 // Whether the mark is one of a training that was resumed and has made a step since.
 const isResumption = (run, mark) => mark.kind === 'resumed' && mark.step < run.step;
-const wasResumed = run => run.marks.some(mark => isResumption(run, mark));
-const sinceResumed = runs =>
-  runs.some(wasResumed)
-    ? note(
-        runs.length > 1
-          ? 'A resumed run counts these times since it was last resumed.'
-          : 'Since the training was last resumed.'
-      )
-    : null;
+function sinceResumed(runs) {
+  if (!runs.some(run => run.marks.some(mark => isResumption(run, mark)))) return null;
+  if (runs.length > 1) return note('A resumed run counts these times since it was last resumed.');
+  return note('Since the training was last resumed.');
+}
 function chartOf(runs, title, names) {
   const lines = [],
     marks = [],
@@ -193,7 +164,7 @@ function chartOf(runs, title, names) {
       lines.push(line);
       const sign = (kind, step, y, text) => {
         signs.push({line, kind, step, x: step, y, text});
-        (run.placed ??= []).push(signs[signs.length - 1]);
+        (run.placed ??= []).push(signs.at(-1));
       };
       if (name === run.best_metric && run.best_step !== null)
         sign(
@@ -241,50 +212,44 @@ function chartOf(runs, title, names) {
   });
 }
 
-function tile(title, value, more) {
-  const small = more ? make('small', {title: more}, more) : null;
-  return make('div', make('dt', {title}, title), make('dd', ...[value].flat(), small));
-}
 const speedOf = run => run.last('report/steps_per_second');
 export function tiles(run) {
-  const all = [],
-    metrics = [...new Set([...run.byName.keys(), ...Object.keys(run.afterwards)])].filter(
-      name => name.startsWith('eval_') && !isHidden(name) && !/loss/.test(name) && name !== run.best_metric
+  const all = make('dl', {class: 'tiles'});
+  const add = (title, value, more) => {
+    const small = more ? make('small', {title: more}, more) : null;
+    all.append(make('div', make('dt', {title}, title), make('dd', ...[value].flat(), small)));
+  };
+  const metrics = [...new Set([...run.byName.keys(), ...Object.keys(run.afterwards)])].filter(
+    name => name.startsWith('eval_') && !isHidden(name) && !/loss/.test(name) && name !== run.best_metric
+  );
+  if (run.best_metric && run.best_value !== null) {
+    const star = make('span', {class: 'star', 'aria-hidden': 'true'}, '★ ');
+    add(
+      'best ' + run.best_metric,
+      [star, numberText(run.best_value)],
+      'at step ' + numberText(run.best_step)
     );
-  if (run.best_metric && run.best_value !== null)
-    all.push(
-      tile(
-        'best ' + run.best_metric,
-        [make('span', {class: 'star', 'aria-hidden': 'true'}, '★ '), numberText(run.best_value)],
-        'at step ' + numberText(run.best_step)
-      )
-    );
-  for (const name of ['loss', 'eval_loss', ...metrics].slice(0, 4))
-    if (name !== run.best_metric && (run.last(name) ?? run.afterwards[name]) !== undefined)
-      all.push(
-        tile(
-          name,
-          numberText(run.last(name) ?? run.afterwards[name]),
-          run.last(name) === undefined ? 'after the training' : 'last'
-        )
-      );
+  }
+  for (const name of ['loss', 'eval_loss', ...metrics].slice(0, 4)) {
+    const last = run.last(name),
+      value = last ?? run.afterwards[name];
+    if (name !== run.best_metric && value !== undefined)
+      add(name, numberText(value), last === undefined ? 'after the training' : 'last');
+  }
+  const examples = run.last('report/samples_per_second'),
+    elapsed = run.last('report/elapsed');
   if (speedOf(run) !== undefined)
-    all.push(
-      tile(
-        'speed',
-        numberText(speedOf(run), 3) + ' steps/s',
-        run.last('report/samples_per_second') === undefined
-          ? ''
-          : numberText(run.last('report/samples_per_second'), 3) + ' examples/s'
-      )
+    add(
+      'speed',
+      numberText(speedOf(run), 3) + ' steps/s',
+      examples === undefined ? '' : numberText(examples, 3) + ' examples/s'
     );
-  if (run.last('report/elapsed') !== undefined)
-    all.push(tile('time', durationText(run.last('report/elapsed')), 'since ' + timeText(run.began)));
+  if (elapsed !== undefined) add('time', durationText(elapsed), 'since ' + timeText(run.began));
   const memory = Math.max(...run.ranks.map(rank => rank.memory)),
     device = Math.max(...run.ranks.map(rank => rank.device_memory ?? 0));
-  if (run.ranks.length && memory > 0)
-    all.push(tile('memory', bytesText(device || memory), device ? 'on the device, peak' : 'of the process'));
-  return make('dl', {class: 'tiles'}, ...all);
+  if (memory > 0)
+    add('memory', bytesText(device || memory), device ? 'on the device, peak' : 'of the process');
+  return all;
 }
 
 // The titles of a table's columns, whose texts are at the left, as those of the first column are.
