@@ -39,27 +39,13 @@ std::string cut_name(std::string_view name, std::size_t columns) {
 
 std::string html_text(std::string_view text) {
   std::string html;
-  for (const char c : plain_text(text)) {
-    switch (c) {
-      case '&':
-        html += "&amp;";
-        break;
-      case '<':
-        html += "&lt;";
-        break;
-      case '>':
-        html += "&gt;";
-        break;
-      case '"':
-        html += "&quot;";
-        break;
-      case '\'':
-        html += "&#39;";
-        break;
-      default:
-        html += c;
-    }
-  }
+  for (const char c : plain_text(text))
+    if (c == '<')
+      html += "&lt;";
+    else if (c == '&')
+      html += "&amp;";
+    else
+      html += c;
   return html;
 }
 

@@ -10,7 +10,6 @@
 #include <map>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "etude/io/file_system.hpp"
@@ -108,7 +107,10 @@ std::string format_trials(const std::vector<FrozenTrial>& trials,
   for (auto& each : columns) each.limit(most);
   const auto shown = columns.size() - fixed;
 
-  auto text = detail::counts_text(trials);
+  auto text = fmt::format("{} trial{}", trials.size(), trials.size() == 1 ? "" : "s");
+  std::string_view separator = ": ";
+  for (const auto& [state, count] : detail::counts_of(trials))
+    text += fmt::format("{}{} {}", std::exchange(separator, ", "), count, state);
   if (best.size() == 1)
     text += fmt::format(". Best: trial {}", trials[best[0]].number);
   else if (!best.empty())

@@ -47,21 +47,14 @@ std::vector<std::size_t> thinned(const std::vector<std::size_t>& order, std::siz
 
 std::string shown_text(std::string_view text) { return cut_text(text, 300); }
 
-Json counts_json(const std::vector<FrozenTrial>& trials) {
-  auto json = Json::object();
-  for (const auto state :
-       {TrialState::complete, TrialState::pruned, TrialState::fail, TrialState::running, TrialState::waiting})
-    if (const auto count = std::ranges::count(trials, state, &FrozenTrial::state); count > 0)
-      json[std::string(state_text(state))] = count;
-  return json;
-}
-
-/// When the first trial began and the last one ended, in seconds since 1970; null if that isn't known.
+/// When the first trial began and the last one ended, in seconds since 1970; null if that isn't known. Times
+/// outside the calendar are ignored.
 Json times_json(const std::vector<FrozenTrial>& trials) {
+  constexpr double year_1 = -62135596800, year_10000 = 253402300800;
   std::optional<double> first, last;
   for (const auto& trial : trials)
     for (const auto& time : {trial.datetime_start, trial.datetime_complete}) {
-      if (!time || time_text(*time).empty()) continue;
+      if (!time || !(*time >= year_1 && *time < year_10000)) continue;
       first = std::min(first.value_or(*time), *time);
       last = std::max(last.value_or(*time), *time);
     }
@@ -171,8 +164,9 @@ std::string report_page(const std::string& study_name, const std::vector<FrozenT
   Json study{{"name", shown_text(study_name)},
              {"trials_in_all", trials.size()},
              {"best_in_all", best.size()},
-             {"counts", counts_json(trials)},
+             {"counts", Json::object()},
              {"times", times_json(trials)}};
+  for (const auto& [state, count] : counts_of(trials)) study["counts"][std::string(state)] = count;
   for (const auto* name : {"best", "objectives", "params", "trials"}) study[name] = Json::array();
   for (std::size_t i = 0; i < std::min(best.size(), most_best); ++i)
     study["best"].push_back(trials[best[i]].number);

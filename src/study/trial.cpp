@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -14,6 +12,7 @@
 #include <vector>
 
 #include "etude/base/error.hpp"
+#include "etude/study/trial_text.hpp"
 
 namespace etude::inline v0 {
 
@@ -39,31 +38,8 @@ std::map<std::string, nlohmann::ordered_json> Trial::params() const {
 
 std::vector<FrozenTrial> best_trials(const std::vector<FrozenTrial>& trials,
                                      const std::vector<StudyDirection>& directions) {
-  const auto is_better = [&](const FrozenTrial& a, const FrozenTrial& b) {
-    bool any = false;
-    for (std::size_t i = 0; i < directions.size(); ++i) {
-      const bool is_minimized = directions[i] == StudyDirection::minimize;
-      const double ours = is_minimized ? a.values[i] : -a.values[i],
-                   other = is_minimized ? b.values[i] : -b.values[i];
-      if (ours > other) return false;
-      any |= ours < other;
-    }
-    return any;
-  };
   std::vector<FrozenTrial> best;
-  if (directions.size() == 1) {
-    for (const auto& trial : trials) {
-      if (trial.state != TrialState::complete) continue;
-      if (!best.empty() && is_better(trial, best[0])) best.clear();
-      if (best.empty() || !is_better(best[0], trial)) best.push_back(trial);
-    }
-    return best;
-  }
-  for (const auto& trial : trials)
-    if (trial.state == TrialState::complete && std::ranges::none_of(trials, [&](const auto& other) {
-          return other.state == TrialState::complete && is_better(other, trial);
-        }))
-      best.push_back(trial);
+  for (const auto i : detail::unbeaten(trials, directions)) best.push_back(trials[i]);
   return best;
 }
 

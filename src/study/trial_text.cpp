@@ -22,19 +22,7 @@
 namespace etude::inline v0::detail {
 
 std::string_view state_text(TrialState state) {
-  switch (state) {
-    case TrialState::running:
-      return "running";
-    case TrialState::complete:
-      return "complete";
-    case TrialState::pruned:
-      return "pruned";
-    case TrialState::fail:
-      return "failed";
-    case TrialState::waiting:
-      return "waiting";
-  }
-  return "unknown";
+  return state == TrialState::fail ? "failed" : to_string(state);
 }
 
 std::string param_text(const FrozenTrial& trial, const std::string& name, int digits) {
@@ -92,26 +80,34 @@ std::vector<double> losses_of(const FrozenTrial& trial, const std::vector<StudyD
 
 }  // namespace
 
-std::vector<std::size_t> best_of(const std::vector<FrozenTrial>& trials,
-                                 const std::vector<StudyDirection>& directions) {
-  std::vector<std::pair<std::vector<double>, std::size_t>> candidates;
+std::vector<std::size_t> unbeaten(const std::vector<FrozenTrial>& trials,
+                                  const std::vector<StudyDirection>& directions) {
+  std::vector<std::pair<std::vector<double>, std::size_t>> candidates, front;
   for (std::size_t i = 0; i < trials.size(); ++i)
     if (auto losses = losses_of(trials[i], directions); !losses.empty())
       candidates.emplace_back(std::move(losses), i);
   // In this order no trial beats an earlier one in all objectives.
   std::ranges::sort(candidates);
-  std::vector<std::pair<std::vector<double>, std::size_t>> front;
   for (auto& candidate : candidates) {
     const auto& losses = candidate.first;
     const bool is_beaten = std::ranges::any_of(front, [&](const auto& other) {
       return other.first != losses && std::ranges::equal(other.first, losses, std::ranges::less_equal());
     });
-    if (!is_beaten) front.push_back(std::move(candidate));
-    if (directions.size() == 1 && !front.empty()) break;
+    if (!is_beaten)
+      front.push_back(std::move(candidate));
+    else if (directions.size() == 1)
+      break;
   }
   std::vector<std::size_t> best;
   for (const auto& each : front) best.push_back(each.second);
   std::ranges::sort(best);
+  return best;
+}
+
+std::vector<std::size_t> best_of(const std::vector<FrozenTrial>& trials,
+                                 const std::vector<StudyDirection>& directions) {
+  auto best = unbeaten(trials, directions);
+  if (directions.size() == 1 && best.size() > 1) best.resize(1);
   return best;
 }
 
@@ -143,16 +139,13 @@ std::vector<std::size_t> best_first(const std::vector<FrozenTrial>& trials,
   return order;
 }
 
-std::string counts_text(const std::vector<FrozenTrial>& trials) {
-  std::string text = fmt::format("{} trial{}", trials.size(), trials.size() == 1 ? "" : "s");
-  std::string_view separator = ": ";
-  for (const auto state : {TrialState::complete, TrialState::pruned, TrialState::fail, TrialState::running,
-                           TrialState::waiting}) {
-    const auto count = std::ranges::count(trials, state, &FrozenTrial::state);
-    if (count == 0) continue;
-    text += fmt::format("{}{} {}", std::exchange(separator, ", "), count, state_text(state));
-  }
-  return text;
+std::vector<std::pair<std::string_view, std::int64_t>> counts_of(const std::vector<FrozenTrial>& trials) {
+  std::vector<std::pair<std::string_view, std::int64_t>> counts;
+  for (const auto state :
+       {TrialState::complete, TrialState::pruned, TrialState::fail, TrialState::running, TrialState::waiting})
+    if (const auto count = std::ranges::count(trials, state, &FrozenTrial::state); count > 0)
+      counts.emplace_back(state_text(state), count);
+  return counts;
 }
 
 std::vector<std::string> names_by_importance(const std::vector<FrozenTrial>& trials,

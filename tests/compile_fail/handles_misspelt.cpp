@@ -1,4 +1,5 @@
-// EXPECT: member_means_nothing_so_rename_it<Listener, etude::detail::method::handle, etude::detail::method::handles>
+// EXPECT: member_means_nothing_so_rename_it<Listener, etude::detail::method::handle,
+// etude::detail::method::handles>
 #include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {

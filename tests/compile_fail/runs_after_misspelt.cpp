@@ -1,4 +1,5 @@
-// EXPECT: member_means_nothing_so_rename_it<Listener, etude::detail::method::run_after, etude::detail::method::runs_after>
+// EXPECT: member_means_nothing_so_rename_it<Listener, etude::detail::method::run_after,
+// etude::detail::method::runs_after>
 #include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
 
-import {bytesText, durationText, numberText, words} from '../../src/report/page/text.js';
+import {bytesText, durationText, numberText, utcText, words} from '../../src/report/page/text.js';
 
 function check(text, cases) {
   for (const [value, expected] of cases) assert.equal(text(value), expected, `of ${value}`);
@@ -52,6 +52,14 @@ test('a duration has two units, and changes the unit where rounding reaches the 
     [-1, '–'],
     [NaN, '–'],
     [undefined, '–']
+  ]);
+});
+
+test('a time is in UTC, to the minute', () => {
+  check(utcText, [
+    [0, '1970-01-01 00:00 UTC'],
+    [-1, '1969-12-31 23:59 UTC'],
+    [1709209805, '2024-02-29 12:30 UTC']
   ]);
 });
 

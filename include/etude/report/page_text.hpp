@@ -17,7 +17,7 @@ std::string cut_text(std::string_view text, std::size_t columns);
 /// As `cut_text`, but cuts in the middle: names often differ at their ends.
 std::string cut_name(std::string_view name, std::size_t columns);
 
-/// Plain text, escaped for an HTML element or a quoted attribute.
+/// Plain text, escaped for an HTML element.
 std::string html_text(std::string_view text);
 
 /// A name, escaped as one segment of a relative URL.

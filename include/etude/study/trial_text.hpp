@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "etude/report/page_text.hpp"
@@ -28,8 +30,11 @@ std::optional<double> value_of(const FrozenTrial& trial, std::size_t objective);
 /// A trial's duration in seconds; unset if its start or end is unknown.
 std::optional<double> duration_of(const FrozenTrial& trial);
 
-/// The indices of the best complete trials, ordered by number: one, or with several objectives the Pareto
-/// front.
+/// The indices of the complete trials that no other trial beats in all objectives, ordered by number.
+std::vector<std::size_t> unbeaten(const std::vector<FrozenTrial>& trials,
+                                  const std::vector<StudyDirection>& directions);
+
+/// The same, but with one objective only the first of several equal trials.
 std::vector<std::size_t> best_of(const std::vector<FrozenTrial>& trials,
                                  const std::vector<StudyDirection>& directions);
 
@@ -39,8 +44,8 @@ std::vector<std::size_t> best_first(const std::vector<FrozenTrial>& trials,
                                     const std::vector<StudyDirection>& directions,
                                     const std::vector<std::size_t>& best);
 
-/// A summary such as "60 trials: 38 complete, 17 pruned, 5 failed".
-std::string counts_text(const std::vector<FrozenTrial>& trials);
+/// The states that trials have, such as "pruned", with the number of these trials.
+std::vector<std::pair<std::string_view, std::int64_t>> counts_of(const std::vector<FrozenTrial>& trials);
 
 /// All hyperparameters, ordered by falling importance for the first objective.
 std::vector<std::string> names_by_importance(const std::vector<FrozenTrial>& trials,
