@@ -6,20 +6,14 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <filesystem>
 #include <fstream>
-#include <functional>
-#include <limits>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "etude/base/error.hpp"
@@ -27,7 +21,6 @@
 #include "etude/io/disk_full.hpp"
 #include "etude/io/file_system.hpp"
 #include "etude/io/folder_lock.hpp"
-#include "etude/study/journal.hpp"
 #include "etude/study/journal_time.hpp"
 #include "study_storage.hpp"
 
@@ -205,10 +198,9 @@ void Study::set_folder(const std::filesystem::path& folder) {
         // Written before the record, so that no other process sees the record without the mark.
         write_file(default_file_system(), mark, id + "\n");
       }
-      records.push_back({{"op_code", static_cast<int>(detail::JournalOperation::set_study_user_attr)},
-                         {"worker_id", storage_->worker},
-                         {"study_id", storage_->own},
-                         {"user_attr", {{"folder", id}}}});
+      records.push_back(Storage::record(detail::JournalOperation::set_study_user_attr,
+                                        {{"study_id", storage_->own}, {"user_attr", {{"folder", id}}}},
+                                        storage_->worker));
       return records;
     });
   if (const auto id = id_of_study(); id.empty() || read_mark() != id)

@@ -8,24 +8,18 @@
 #include <cstdint>
 #include <exception>
 #include <filesystem>
-#include <fstream>
 #include <functional>
-#include <limits>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "etude/base/error.hpp"
-#include "etude/base/utf8.hpp"
 #include "etude/io/file_system.hpp"
-#include "etude/io/folder_lock.hpp"
 #include "etude/reflect/json.hpp"
 #include "etude/reflect/json_parser.hpp"
 #include "etude/study/journal.hpp"
@@ -55,36 +49,28 @@ inline constexpr std::string_view asker_suffix = "-ask";
 
 /// Reads a number; parse_json returns non-finite ones as text.
 inline double journal_number(const nlohmann::ordered_json& json) {
-  if (!json.is_string()) return json.get<double>();
-  const auto& text = json.get_ref<const std::string&>();
-  if (text == "NaN") return std::numeric_limits<double>::quiet_NaN();
-  const double infinity = std::numeric_limits<double>::infinity();
-  if (text == "Infinity") return infinity;
-  if (text == "-Infinity") return -infinity;
-  return json.get<double>();  // throws
+  const auto* text = json.get_ptr<const std::string*>();
+  const auto number = text ? non_finite(*text) : std::nullopt;
+  return number ? *number : json.get<double>();  // throws for any other text
 }
 
 /// A number as Python's json.dumps writes it.
 inline std::string journal_text(double number) {
-  if (std::isnan(number)) return "NaN";
-  if (std::isinf(number)) return number > 0 ? "Infinity" : "-Infinity";
-  return nlohmann::ordered_json(number).dump();
+  return std::isfinite(number) ? nlohmann::ordered_json(number).dump() : std::string(non_finite_name(number));
 }
 
 /// The kind of a distribution, which is the same in all trials of a study.
 inline std::string kind_in_words(const Distribution& distribution) {
   if (std::holds_alternative<Choices>(distribution)) return in_words(distribution);
-  const auto* range = std::get_if<FloatRange>(&distribution);
-  const bool is_log = range ? range->log : std::get<IntRange>(distribution).log;
-  return fmt::format("a {}range of {}numbers", is_log ? "logarithmic " : "", range ? "" : "whole ");
+  return fmt::format("a {}range of {}numbers", numbers_of(distribution).is_log ? "logarithmic " : "",
+                     std::holds_alternative<IntRange>(distribution) ? "whole " : "");
 }
 
 /// True if trials of one study may have both distributions for the same hyperparameter.
 inline bool are_compatible(const Distribution& a, const Distribution& b) {
   if (a.index() != b.index()) return false;
   if (const auto* choices = std::get_if<Choices>(&a)) return *choices == std::get<Choices>(b);
-  if (const auto* range = std::get_if<FloatRange>(&a)) return range->log == std::get<FloatRange>(b).log;
-  return std::get<IntRange>(a).log == std::get<IntRange>(b).log;
+  return numbers_of(a).is_log == numbers_of(b).is_log;
 }
 
 }  // namespace detail
@@ -119,9 +105,7 @@ struct Study::Storage {
   /// Appends a record, and reads records that other processes have appended. `more` is text that follows the
   /// record's members.
   void write(Operation operation, const Json& members, const std::string& more = {}) {
-    Json record{{"op_code", static_cast<int>(operation)}, {"worker_id", worker}};
-    record.update(members);
-    auto text = text_of(record);
+    auto text = text_of(record(operation, members, worker));
     if (!more.empty()) text.insert(text.size() - 1, "," + more);
     if (!file) return apply(parse_json(text));
     if (defers) {
@@ -131,6 +115,12 @@ struct Study::Storage {
     }
     file->append({text});
     sync();
+  }
+
+  static Json record(Operation operation, const Json& members, const std::string& by) {
+    Json json{{"op_code", static_cast<int>(operation)}, {"worker_id", by}};
+    json.update(members);
+    return json;
   }
 
   /// Ends the deferral, and appends all records that were deferred.
@@ -144,25 +134,23 @@ struct Study::Storage {
 
   Json new_trial(const std::string& of_worker) {
     last_created.reset();
-    return {{"op_code", static_cast<int>(Operation::create_trial)},
-            {"worker_id", of_worker},
-            {"study_id", own},
-            {"datetime_start", detail::journal_time()}};
+    return record(Operation::create_trial, {{"study_id", own}, {"datetime_start", detail::journal_time()}},
+                  of_worker);
   }
 
   Json waiting_trial(const Study::Params& params) const {
-    return {{"op_code", static_cast<int>(Operation::create_trial)},
-            {"worker_id", worker},
-            {"study_id", own},
-            {"datetime_start", nullptr},
-            {"state", static_cast<int>(TrialState::waiting)},
-            {"value", nullptr},
-            {"values", nullptr},
-            {"distributions", Json::object()},
-            {"params", Json::object()},
-            {"user_attrs", Json::object()},
-            {"system_attrs", {{"fixed_params", params}}},
-            {"intermediate_values", Json::object()}};
+    return record(Operation::create_trial,
+                  {{"study_id", own},
+                   {"datetime_start", nullptr},
+                   {"state", static_cast<int>(TrialState::waiting)},
+                   {"value", nullptr},
+                   {"values", nullptr},
+                   {"distributions", Json::object()},
+                   {"params", Json::object()},
+                   {"user_attrs", Json::object()},
+                   {"system_attrs", {{"fixed_params", params}}},
+                   {"intermediate_values", Json::object()}},
+                  worker);
   }
 
   /// Replaces invalid UTF-8, for example in an exception's message.
@@ -224,9 +212,7 @@ struct Study::Storage {
       if (number >= 0 && number < static_cast<double>(choices->choices.size())) return number;
       throw ArgumentError(fmt::format("a value is {}: must be {}", number, detail::in_words(distribution)));
     }
-    const auto* range = std::get_if<FloatRange>(&distribution);
-    const bool is_log = range ? range->log : std::get<IntRange>(distribution).log;
-    if (!std::isfinite(number) || (is_log && number <= 0)) return {};
+    if (!std::isfinite(number) || (detail::numbers_of(distribution).is_log && number <= 0)) return {};
     return number;
   }
 

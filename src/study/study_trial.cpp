@@ -1,31 +1,13 @@
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
 #include <cstdint>
-#include <exception>
-#include <filesystem>
-#include <fstream>
-#include <functional>
-#include <limits>
-#include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
-#include <string_view>
-#include <system_error>
-#include <utility>
 #include <variant>
 #include <vector>
 
 #include "etude/base/error.hpp"
-#include "etude/base/utf8.hpp"
-#include "etude/io/file_system.hpp"
 #include "etude/io/folder_lock.hpp"
-#include "etude/study/journal.hpp"
-#include "etude/study/journal_time.hpp"
 #include "etude/study/study.hpp"
 #include "study_storage.hpp"
 
@@ -102,10 +84,9 @@ bool StudyTrial::should_prune() {
       study_->options_.pruner->judge(study_->known(), study_->frozen(*this), study_->direction());
   std::vector<Study::Storage::Json> records;
   const auto add = [&](const std::string& name, const nlohmann::ordered_json& value) {
-    records.push_back({{"op_code", static_cast<int>(detail::JournalOperation::set_trial_system_attr)},
-                       {"worker_id", study_->storage_->worker},
-                       {"trial_id", id_},
-                       {"system_attr", {{name, value}}}});
+    records.push_back(Study::Storage::record(detail::JournalOperation::set_trial_system_attr,
+                                             {{"trial_id", id_}, {"system_attr", {{name, value}}}},
+                                             study_->storage_->worker));
   };
   // Written together, with the verdict first, so that a process that ends here leaves either all or nothing.
   if (verdict.prune) add(detail::pruned_attr, true);
