@@ -5,16 +5,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
-#include <functional>
 #include <map>
-#include <numbers>
 #include <set>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "etude/reflect/read_text.hpp"
+#include "etude/study/parzen_estimator.hpp"
 
 namespace etude::inline v0 {
 namespace detail {
@@ -69,12 +67,6 @@ struct ImportanceGrid {
   }
 };
 
-/// P(a <= z <= b) of a standard normal z, exact in both tails.
-double importance_mass(double a, double b) {
-  if (a > 0) return importance_mass(-b, -a);
-  return (std::erfc(-b / std::numbers::sqrt2) - std::erfc(-a / std::numbers::sqrt2)) / 2;
-}
-
 /// The kernels' width by Scott's rule (1992), from the standard deviation or the interquartile range,
 /// whichever is smaller.
 double scott_width(const std::vector<std::size_t>& cells, const std::vector<double>& weights) {
@@ -120,7 +112,7 @@ std::vector<double> importance_density(const ImportanceGrid& grid, const std::ve
   const double width = scott_width(cells, weights);
   const auto add = [&](double mean, double sigma, double weight) {
     const auto mass = [&](double from, double to) {
-      return importance_mass((from - mean) / sigma, (to - mean) / sigma);
+      return normal_mass((from - mean) / sigma, (to - mean) / sigma);
     };
     const double whole = mass(-0.5, all - 0.5);
     for (std::size_t i = 0; i < grid.size; ++i) {

@@ -4,7 +4,6 @@
 #include <boost/math/distributions/normal.hpp>
 #include <cmath>
 #include <cstddef>
-#include <limits>
 #include <numbers>
 #include <numeric>
 #include <string>
@@ -13,16 +12,21 @@
 
 namespace etude::inline v0::detail {
 
+double normal_mass(double a, double b) {
+  if (a > 0) return normal_mass(-b, -a);
+  const boost::math::normal_distribution<> normal;
+  return cdf(normal, b) - cdf(normal, a);
+}
+
 namespace {
 
 // Below this z, the mass of a normal distribution is close to the smallest double.
 constexpr double normal_tail = -36;
 
-/// The logarithm of P(a <= z <= b) of a standard normal z, exact in both tails.
+/// The logarithm of `normal_mass`.
 double log_normal_mass(double a, double b) {
   if (a > 0) return log_normal_mass(-b, -a);
-  const boost::math::normal_distribution<> normal;
-  if (b > normal_tail) return std::log(cdf(normal, b) - cdf(normal, a));
+  if (b > normal_tail) return std::log(normal_mass(a, b));
   const auto log_cdf = [](double z) {
     const double w = 1 / (z * z);
     return -z * z / 2 - std::log(-z * std::sqrt(2 * std::numbers::pi)) +

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -85,11 +84,6 @@ std::map<std::string, double> QMCSampler::sample_relative(const Known& known) co
     values[name] = detail::value_at(distribution, static_cast<double>(number >> 11) * 0x1p-53);
   }
   return values;
-}
-
-double QMCSampler::sample_independent(const Known& known, const std::string&,
-                                      const Distribution& distribution) const {
-  return detail::value_at(distribution, known.random.uniform());
 }
 
 namespace detail {

@@ -13,6 +13,9 @@ namespace etude::inline v0::detail {
 /// Values of hyperparameters as numbers, by name.
 using Point = std::map<std::string, double>;
 
+/// P(a <= z <= b) of a standard normal z, exact in both tails.
+double normal_mass(double a, double b);
+
 /// A density over a search space from observations: a mixture of one kernel for each observation and one wide
 /// kernel over the middle, each a product over the hyperparameters. Kernels are normal distributions that are
 /// truncated to the range, in the logarithm for a logarithmic range, and frequencies for choices. The width

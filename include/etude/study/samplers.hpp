@@ -72,13 +72,11 @@ class GridSampler : public Sampler {
 /// A quasi-random sequence, which fills the space more evenly than random numbers: Sobol's with the direction
 /// numbers of Joe and Kuo (2008), shifted by `seed`. Covers the hyperparameters that all earlier trials have;
 /// all others are random.
-class QMCSampler : public Sampler {
+class QMCSampler : public RandomSampler {
  public:
   explicit QMCSampler(std::uint64_t seed = 0) : seed_(seed) {}
 
   std::map<std::string, double> sample_relative(const Known& known) const override;
-  double sample_independent(const Known& known, const std::string& name,
-                            const Distribution& distribution) const override;
 
  private:
   std::uint64_t seed_;
