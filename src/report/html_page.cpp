@@ -1,26 +1,15 @@
 #include "etude/report/html_page.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "etude/io/file_system.hpp"
 #include "etude/report/page_text.hpp"
 
 namespace etude::inline v0::detail {
-
-namespace {
-
-std::string joined(const std::vector<std::string_view>& files) {
-  std::string text;
-  for (const auto file : files) text += file;
-  return text;
-}
-
-}  // namespace
 
 std::string script_json(const nlohmann::ordered_json& json) {
   using Json = nlohmann::ordered_json;
@@ -40,7 +29,7 @@ std::string html_text_of(const HtmlPage& page) {
       "img-src data:; media-src data:; script-src 'nonce-{0}'\">\n<title>{1}</title>\n"
       "<style>\n{2}{3}</style>\n</head>\n<body>\n{4}"
       "<script nonce=\"{0}\">\n'use strict';\n{5}</script>\n</body>\n</html>\n",
-      nonce, title, page_css, joined(page.styles), page.body, joined(page.scripts));
+      nonce, title, page_css, fmt::join(page.styles, ""), page.body, fmt::join(page.scripts, ""));
 }
 
 }  // namespace etude::inline v0::detail

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/crc.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -20,19 +21,10 @@ std::string big_endian(std::uint32_t number) {
 
 /// A chunk of a PNG file, with its checksum (PNG specification, annex D).
 std::string png_chunk(std::string_view kind, std::string_view content) {
-  static const auto table = [] {
-    std::array<std::uint32_t, 256> remainders{};
-    for (std::uint32_t byte = 0; byte < 256; ++byte) {
-      auto rest = byte;
-      for (int bit = 0; bit < 8; ++bit) rest = (rest & 1) != 0 ? rest >> 1 ^ 0xEDB88320U : rest >> 1;
-      remainders[byte] = rest;
-    }
-    return remainders;
-  }();
   const auto named = std::string(kind) + std::string(content);
-  std::uint32_t sum = 0xFFFFFFFFU;
-  for (const char byte : named) sum = table[(sum ^ static_cast<unsigned char>(byte)) & 0xFF] ^ sum >> 8;
-  return big_endian(static_cast<std::uint32_t>(content.size())) + named + big_endian(~sum);
+  boost::crc_32_type sum;
+  sum.process_bytes(named.data(), named.size());
+  return big_endian(static_cast<std::uint32_t>(content.size())) + named + big_endian(sum.checksum());
 }
 
 /// Bytes in the format of zlib (RFC 1950), in stored blocks (RFC 1951, 3.2.4).

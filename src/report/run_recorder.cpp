@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "etude/base/utf8.hpp"
+#include "etude/reflect/read_text.hpp"
 
 namespace etude::inline v0::detail {
 
@@ -31,11 +32,8 @@ std::optional<MatrixEntry> matrix_entry(std::string_view name) {
   if (first == name.npos || first == 0) return std::nullopt;
   const auto number = [](std::string_view text) -> std::optional<std::size_t> {
     constexpr std::size_t most_digits = 4;
-    if (text.empty() || text.size() > most_digits || text.find_first_not_of("0123456789") != text.npos)
-      return std::nullopt;
-    std::size_t value = 0;
-    for (const char digit : text) value = 10 * value + static_cast<std::size_t>(digit - '0');
-    return value;
+    if (text.size() > most_digits || text.find_first_not_of("0123456789") != text.npos) return std::nullopt;
+    return read_number<std::size_t>(text);
   };
   const auto row = number(name.substr(first + 1, second - first - 1)),
              column = number(name.substr(second + 1));

@@ -9,7 +9,6 @@
 #include <limits>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "etude/base/error.hpp"
 #include "etude/reflect/read_text.hpp"
@@ -68,8 +67,8 @@ void Series::halve() {
 }
 
 SeriesColumns Series::columns(const std::string& name) const {
-  SeriesColumns columns{
-      .name = name, .steps = {}, .values = {}, .lows = {}, .highs = {}, .counts = {}, .broken = {}};
+  SeriesColumns columns;
+  columns.name = name;
   const bool is_merged = std::ranges::any_of(points_, [](const Point& point) { return point.count > 1; });
   const bool is_broken = std::ranges::any_of(points_, [](const Point& point) { return point.broken > 0; });
   for (const auto& point : points_) {
