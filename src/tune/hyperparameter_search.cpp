@@ -16,7 +16,6 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
-#include <iterator>
 #include <list>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -25,7 +24,6 @@
 #include <string_view>
 #include <thread>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "etude/base/console.hpp"
@@ -213,7 +211,9 @@ void Search::write_page(const std::vector<FrozenTrial>& trials) {
 
 void Search::fail(StudyTrial& trial, const std::string& why) {
   message_of(LogLevel::warning, fmt::format("trial {} failed: {}", trial.number(), why));
-  end_failed(trial, why);
+  if (was_told_by_another(trial)) return;
+  trial.set_user_attr(error_attr, why);
+  study_->tell(trial, TrialState::fail);
 }
 
 /// Leaves a trial to the next call, without counting that as a restart.
@@ -224,12 +224,6 @@ void Search::give_up(StudyTrial& trial, const std::string& why) {
     trial.set_system_attr(restarts_attr, nullptr);
   } catch (const CheckpointError&) {  // A full disk has no room for it.
   }
-}
-
-void Search::end_failed(StudyTrial& trial, const std::string& why) {
-  if (was_told_by_another(trial)) return;
-  trial.set_user_attr(error_attr, why);
-  study_->tell(trial, TrialState::fail);
 }
 
 /// True if a trial that another process began should be attempted again.
@@ -293,9 +287,7 @@ void Search::limit(Child& child) const {
 void Search::end(const Child& child, const ChildProgram::Exit& exit) {
   auto trial = child.trial;
   study_->trials();
-  if (const auto frozen = trial.frozen(); frozen.is_finished()) {
-    return announce(frozen);
-  }
+  if (const auto frozen = trial.frozen(); frozen.is_finished()) return announce(frozen);
   if (child.is_late_since)
     return fail(trial,
                 fmt::format("it takes longer than trial_timeout, {} seconds", *options_.trial_timeout));
@@ -309,8 +301,7 @@ void Search::end(const Child& child, const ChildProgram::Exit& exit) {
                           : fault);
   if (exit.code == disk_full_status)
     throw DiskFullError(fmt::format("there is no room for trial {}: {}", trial.number(), place));
-  fail(trial,
-       fmt::format("{}; its output is in {}/trial-{}.txt", exit.text(), args_.output_dir, trial.number()));
+  fail(trial, fmt::format("{}; {}", exit.text(), place));
 }
 
 /// Runs trials that another program assigns.

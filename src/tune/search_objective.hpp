@@ -60,16 +60,6 @@ inline bool is_entry_name(std::string_view name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == name.npos;
 }
 
-/// The metrics that Hugging Face's default objective sums.
-inline Metrics summed_metrics(const Metrics& metrics) {
-  Metrics summed;
-  for (const auto& [name, value] : metrics) {
-    if (name == "eval_loss" || name == "epoch" || is_speed(name)) continue;
-    summed[name] = value;
-  }
-  return summed;
-}
-
 /// A search's objective and directions.
 class Objective {
  public:
@@ -100,20 +90,21 @@ class Objective {
   }
 
  private:
+  /// By default the sum of the metrics that Hugging Face's default objective sums.
   std::vector<double> compute(const Metrics& metrics) const {
     if (compute_) return compute_(metrics);
     if (by_metric_) return {best_metric(args_, metrics)};
-    const auto summed = summed_metrics(metrics);
-    if (summed.empty()) {
+    double sum = 0;
+    std::vector<std::string> names;
+    for (const auto& [name, value] : metrics) {
+      if (name == "eval_loss" || name == "epoch" || is_speed(name)) continue;
+      sum += value;
+      names.push_back(name);
+    }
+    if (names.empty()) {
       if (!metrics.contains("eval_loss"))
         throw SearchFault("there is no eval_loss to minimize: compute_objective must be set");
       return {metrics.at("eval_loss")};
-    }
-    double sum = 0;
-    std::vector<std::string> names;
-    for (const auto& [name, value] : summed) {
-      sum += value;
-      names.push_back(name);
     }
     if (is_unset_)
       throw SearchFault(fmt::format(

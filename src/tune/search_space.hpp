@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -63,17 +64,12 @@ inline std::vector<nlohmann::ordered_json> grid_values(const std::string& name,
   if (const auto* choices = std::get_if<Choices>(&distribution)) return choices->choices;
   check_distribution(name, distribution);
   constexpr double most = 1e6;
-  double low = 0, step = 0, steps = -1;
-  if (const auto* whole = std::get_if<IntRange>(&distribution)) {
-    low = static_cast<double>(whole->low), step = static_cast<double>(whole->step);
-    steps = static_cast<double>((whole->high - whole->low) / whole->step);
-  } else if (const auto& range = std::get<FloatRange>(distribution); range.step) {
-    low = range.low, step = *range.step, steps = steps_of(range);
-  }
-  if (steps < 0 || steps >= most)
-    throw ArgumentError(fmt::format("sampler is grid: {} must have choices or a step", name));
+  const auto [low, high, step, is_log] = numbers_of(distribution);
+  const double count = step > 0 ? std::round((high - low) / step) : most + 1;
+  if (count > most) throw ArgumentError(fmt::format("sampler is grid: {} must have choices or a step", name));
   std::vector<nlohmann::ordered_json> values;
-  for (double i = 0; i <= steps; ++i) values.push_back(from_number(distribution, low + i * step));
+  // `low` is half a step below the first value.
+  for (double i = 0.5; i < count; ++i) values.push_back(from_number(distribution, low + i * step));
   return values;
 }
 

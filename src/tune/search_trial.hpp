@@ -109,7 +109,6 @@ class Search {
   void give_up(StudyTrial& trial, const std::string& why);
   bool may_go_on(StudyTrial& trial);
   void fail(StudyTrial& trial, const std::string& why);
-  void end_failed(StudyTrial& trial, const std::string& why);
   void announce(const FrozenTrial& trial);
   void show_progress();
   void remove_others();
