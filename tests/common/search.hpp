@@ -25,6 +25,10 @@ inline etude::TrainerOptions line(const etude::TrainingArguments& args) {
   return result;
 }
 
+inline etude::Trainer<> line_trainer(const etude::TrainingArguments& args) {
+  return etude::Trainer<>(line(args));
+}
+
 inline const etude::SearchSpace rates{
     {"learning_rate", etude::FloatRange{.low = 1e-3, .high = 0.5, .log = true}}};
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <utility>
@@ -36,6 +37,29 @@ inline std::vector<etude::FrozenTrial> small_study() {
   trials[0].datetime_complete = 1709209805 + 3725;
   trials[1].intermediate_values = {{1, 0.9}, {2, 0.75}};
   trials[2].intermediate_values = {{1, 0.8}, {2, 0.5}, {3, 0.25}};
+  return trials;
+}
+
+/// Trials with numbers that aren't finite or are huge, and without a distribution.
+inline std::vector<etude::FrozenTrial> odd_study() {
+  constexpr double infinity = std::numeric_limits<double>::infinity(),
+                   nan = std::numeric_limits<double>::quiet_NaN(),
+                   largest = std::numeric_limits<double>::max();
+  using etude::TrialState;
+  std::vector trials{trial_of(0, TrialState::complete, {infinity}, {{"lr", 1e-5}}),
+                     trial_of(1, TrialState::complete, {-infinity}, {{"lr", nan}}),
+                     trial_of(2, TrialState::complete, {largest}, {{"lr", infinity}}),
+                     trial_of(3, TrialState::complete, {-largest}, {{"lr", -largest}, {"layers", largest}}),
+                     trial_of(4, TrialState::complete, {nan}, {{"optim", nan}}),
+                     trial_of(5, TrialState::complete, {0}, {{"optim", 17}, {"layers", -largest}}),
+                     trial_of(6, TrialState::complete, {}, {{"without a distribution", largest}}),
+                     trial_of(7, TrialState::pruned, {1, 2, 3}, {{"wide", largest}})};
+  trials[7].distributions["wide"] = etude::FloatRange{.low = -largest, .high = largest};
+  trials[3].intermediate_values = {{std::numeric_limits<std::int64_t>::min(), largest},
+                                   {std::numeric_limits<std::int64_t>::max(), -largest}};
+  trials[5].intermediate_values = {{0, nan}, {1, infinity}};
+  for (auto& trial : trials) trial.datetime_start = -largest, trial.datetime_complete = largest;
+  trials[0].datetime_start = nan;
   return trials;
 }
 

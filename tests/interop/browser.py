@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tempfile
 
+from checks import check, same
+
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 QUIET = (
     "--headless",
@@ -156,3 +158,19 @@ class Page:
 
     def close(self):
         self.browser.call("Target.closeTarget", targetId=self.target)
+
+
+def looks(browser, kind, file, windows, shots=None):
+    """Yields the page in each window, a width and "light" or "dark", with its description. Checks what any page promises, and writes
+    a screenshot into the folder `shots`."""
+    for width, scheme in windows:
+        page, what = Page(browser, file, width, 900, scheme), f"{kind}, {width} px, {scheme}"
+        yield page, what
+        check(page.evaluate("document.documentElement.scrollWidth") <= width, f"{what}: the page is wider than the window")
+        dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(15, 19, 24)"
+        same(dark, scheme == "dark", f"{what}: the ground is dark")
+        same(page.errors(), [], f"{what}: errors")
+        if shots:
+            shots.mkdir(parents=True, exist_ok=True)
+            page.screenshot(shots / f"{kind}-{width}-{scheme}.png")
+        page.close()

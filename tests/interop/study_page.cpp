@@ -2,11 +2,8 @@
 
 #include <cmath>
 #include <cstdint>
-#include <limits>
-#include <map>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "common/small_study.hpp"
@@ -45,28 +42,6 @@ std::vector<FrozenTrial> many(std::int64_t count, std::size_t objectives) {
   return trials;
 }
 
-/// Numbers that aren't finite or are huge, and texts that want to be HTML.
-std::vector<FrozenTrial> odd(const std::string& evil) {
-  constexpr double infinity = std::numeric_limits<double>::infinity(),
-                   nan = std::numeric_limits<double>::quiet_NaN(),
-                   largest = std::numeric_limits<double>::max();
-  std::vector trials{trial_of(0, TrialState::complete, {infinity}, {{"lr", 1e-5}}),
-                     trial_of(1, TrialState::complete, {-infinity}, {{"lr", nan}}),
-                     trial_of(2, TrialState::complete, {largest}, {{"lr", infinity}}),
-                     trial_of(3, TrialState::complete, {-largest}, {{"lr", -largest}, {"layers", largest}}),
-                     trial_of(4, TrialState::complete, {nan}, {{"optim", nan}}),
-                     trial_of(5, TrialState::complete, {0}, {{"optim", 17}, {"layers", -largest}}),
-                     trial_of(6, TrialState::complete, {}, {{"without a distribution", largest}}),
-                     trial_of(7, TrialState::pruned, {1, 2, 3}, {{"wide", largest}, {evil, 0}})};
-  trials[7].distributions["wide"] = etude::FloatRange{.low = -largest, .high = largest};
-  trials[7].distributions[evil] = etude::Choices{{evil, "\xFF\x01&amp;"}};
-  trials[3].intermediate_values = {{std::numeric_limits<std::int64_t>::min(), largest},
-                                   {std::numeric_limits<std::int64_t>::max(), -largest}};
-  trials[5].intermediate_values = {{0, nan}, {1, infinity}};
-  for (auto& trial : trials) trial.datetime_start = -largest, trial.datetime_complete = largest;
-  return trials;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -83,7 +58,12 @@ int main(int argc, char** argv) {
   if (kind == "pareto")
     etude::write_report(argv[2], "pareto", many(60, 2), {StudyDirection::minimize, StudyDirection::maximize});
   if (kind == "large") etude::write_report(argv[2], "large", many(10000, 1), {StudyDirection::minimize});
-  if (kind == "odd") etude::write_report(argv[2], evil, odd(evil), {StudyDirection::minimize});
+  if (kind == "odd") {
+    auto trials = toy::odd_study();
+    trials[7].params[evil] = 0;
+    trials[7].distributions[evil] = etude::Choices{{evil, "\xFF\x01&amp;"}};
+    etude::write_report(argv[2], evil, trials, {StudyDirection::minimize});
+  }
   if (kind == "empty") etude::write_report(argv[2], "empty", {}, {});
   return 0;
 }

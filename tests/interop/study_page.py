@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 
-from browser import Browser, Page
+from browser import Browser, Page, looks
 from checks import check, same
 
 SHOTS = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
@@ -27,16 +27,8 @@ def text(page, selector):
 
 
 def check_looks(browser, kind, file, sections):
-    for width, scheme in ((1280, "light"), (1280, "dark"), (400, "light")):
-        page, what = Page(browser, file, width, 900, scheme), f"{kind}, {width} px, {scheme}"
+    for page, what in looks(browser, kind, file, ((1280, "light"), (1280, "dark"), (400, "light")), SHOTS):
         same(page.evaluate("[...document.querySelectorAll('section')].map(each => each.getAttribute('aria-labelledby'))"), sections, f"{what}: sections")
-        check(page.evaluate("document.documentElement.scrollWidth") <= width, f"{what}: the page is wider than the window")
-        dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(15, 19, 24)"
-        same(dark, scheme == "dark", f"{what}: the ground is dark")
-        same(page.errors(), [], f"{what}: errors")
-        if SHOTS:
-            page.screenshot(SHOTS / f"{kind}-{width}-{scheme}.png")
-        page.close()
 
 
 def check_small(browser, file):
@@ -93,8 +85,6 @@ def check_injection(browser, file):
     page.close()
 
 
-if SHOTS:
-    SHOTS.mkdir(parents=True, exist_ok=True)
 ALL = ["summary", "history", "importance", "parallel", "curves", "trials"]
 with tempfile.TemporaryDirectory() as name, Browser() as browser:
     folder = pathlib.Path(name)

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -31,9 +30,7 @@ using Trials = std::vector<FrozenTrial>;
 using Directions = std::vector<StudyDirection>;
 using Json = nlohmann::json;
 
-const double infinity = std::numeric_limits<double>::infinity(),
-             nan = std::numeric_limits<double>::quiet_NaN();
-const double largest = std::numeric_limits<double>::max();
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
 std::size_t count(std::string_view text, std::string_view part) {
   std::size_t found = 0;
@@ -241,20 +238,7 @@ TEST_CASE("a trial has the address of its own page, if it has one") {
 }
 
 TEST_CASE("numbers that aren't finite, or are huge, leave the page whole") {
-  Trials trials{trial_of(0, TrialState::complete, {infinity}, {{"lr", 1e-5}}),
-                trial_of(1, TrialState::complete, {-infinity}, {{"lr", nan}}),
-                trial_of(2, TrialState::complete, {largest}, {{"lr", infinity}}),
-                trial_of(3, TrialState::complete, {-largest}, {{"lr", -largest}, {"layers", largest}}),
-                trial_of(4, TrialState::complete, {nan}, {{"optim", nan}}),
-                trial_of(5, TrialState::complete, {0}, {{"optim", 17}, {"layers", -largest}}),
-                trial_of(6, TrialState::complete, {}, {{"without a distribution", largest}}),
-                trial_of(7, TrialState::pruned, {1, 2, 3}, {{"wide", largest}})};
-  trials[7].distributions["wide"] = etude::FloatRange{.low = -largest, .high = largest};
-  trials[3].intermediate_values = {{std::numeric_limits<std::int64_t>::min(), largest},
-                                   {std::numeric_limits<std::int64_t>::max(), -largest}};
-  trials[5].intermediate_values = {{0, nan}, {1, infinity}};
-  for (auto& trial : trials) trial.datetime_start = -largest, trial.datetime_complete = largest;
-  trials[0].datetime_start = nan;
+  const auto trials = toy::odd_study();
   const Page page(trials);
   CHECK(page.study["best"] == Json{1});
   CHECK(page.study["times"] == nullptr);

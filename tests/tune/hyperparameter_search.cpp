@@ -5,9 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <limits>
-#include <map>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -55,9 +53,8 @@ double trained_alone(const toy::Folder& folder, double learning_rate) {
 
 TEST_CASE("each trial trains as a trainer with its hyperparameters does, and the best one is the result") {
   const toy::Folder folder, alone;
-  const auto result =
-      etude::hyperparameter_search([](const TrainingArguments& args) { return etude::Trainer<>(line(args)); },
-                                   {.n_trials = 5, .hp_space = rates}, search_arguments(folder));
+  const auto result = etude::hyperparameter_search(toy::line_trainer, {.n_trials = 5, .hp_space = rates},
+                                                   search_arguments(folder));
   REQUIRE(result.trials.size() == 5);
   double least = std::numeric_limits<double>::infinity();
   std::set<double> tried;
@@ -250,8 +247,7 @@ TEST_CASE("a search that is called again adds trials only up to n_trials, and re
 
   const toy::Folder unbroken;
   const auto whole = etude::hyperparameter_search(
-      [&](const TrainingArguments& args) { return etude::Trainer<>(line(args)); },
-      {.n_trials = 5, .hp_space = rates, .enqueued_trials = {{{"learning_rate", 0.25}}}},
+      toy::line_trainer, {.n_trials = 5, .hp_space = rates, .enqueued_trials = {{{"learning_rate", 0.25}}}},
       search_arguments(unbroken));
   for (std::size_t i = 0; i < 5; ++i) {
     CHECK(third.trials[i].params == whole.trials[i].params);
@@ -264,8 +260,7 @@ TEST_CASE("only the best trial's checkpoints are kept if that is asked") {
   auto args = search_arguments(folder);
   args.save_strategy = etude::SaveStrategy::epoch;
   const auto result = etude::hyperparameter_search(
-      [](const TrainingArguments& given) { return etude::Trainer<>(line(given)); },
-      {.n_trials = 4, .keep_best_only = true, .hp_space = rates}, args);
+      toy::line_trainer, {.n_trials = 4, .keep_best_only = true, .hp_space = rates}, args);
   const auto& best = result.best_run();
   CHECK(std::filesystem::exists(best.checkpoint));
   for (const auto& trial : result.trials) {
@@ -319,7 +314,7 @@ TEST_CASE("the objective is that of the best model if it is loaded at the end, e
 TEST_CASE("several objectives give the trials that no other beats in all") {
   const toy::Folder folder;
   const auto result = etude::hyperparameter_search(
-      [](const TrainingArguments& args) { return etude::Trainer<>(line(args)); },
+      toy::line_trainer,
       {.n_trials = 6,
        .direction = {etude::StudyDirection::minimize, etude::StudyDirection::minimize},
        .hp_space = rates,
@@ -336,7 +331,7 @@ TEST_CASE("several objectives give the trials that no other beats in all") {
 TEST_CASE("a grid is every combination once, and the search ends with it") {
   const toy::Folder folder;
   const auto result = etude::hyperparameter_search(
-      [](const TrainingArguments& args) { return etude::Trainer<>(line(args)); },
+      toy::line_trainer,
       {.n_trials = 100,
        .sampler = etude::SearchSampler::grid,
        .hp_space = {{"learning_rate", etude::FloatRange{.low = 0.1, .high = 0.35, .step = 0.1}},
@@ -392,9 +387,8 @@ TEST_CASE("without evaluations in the training, the model that it ends with is e
   const toy::Folder folder, alone;
   auto args = search_arguments(folder);
   args.eval_strategy = etude::IntervalStrategy::no;
-  const auto result = etude::hyperparameter_search(
-      [](const TrainingArguments& given) { return etude::Trainer<>(line(given)); },
-      {.n_trials = 1, .hp_space = rates}, args);
+  const auto result =
+      etude::hyperparameter_search(toy::line_trainer, {.n_trials = 1, .hp_space = rates}, args);
   CHECK(result.best_run().objective.at(0) ==
         trained_alone(alone, result.trials[0].param("learning_rate").get<double>()));
   CHECK(result.trials[0].intermediate_values.empty());
@@ -416,8 +410,7 @@ TEST_CASE("after the timeout no further trial begins") {
 TEST_CASE("a trial that was enqueued with a value that isn't allowed is failed alone") {
   const toy::Folder folder;
   const auto result = etude::hyperparameter_search(
-      [](const TrainingArguments& given) { return etude::Trainer<>(line(given)); },
-      {.n_trials = 3, .hp_space = rates, .enqueued_trials = {{{"learning_rate", 5.0}}}},
+      toy::line_trainer, {.n_trials = 3, .hp_space = rates, .enqueued_trials = {{{"learning_rate", 5.0}}}},
       search_arguments(folder));
   CHECK(result.trials[0].state == TrialState::fail);
   CHECK(result.trials[0].user_attrs["error"] ==

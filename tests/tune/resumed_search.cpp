@@ -38,15 +38,17 @@ struct Interrupts {
   }
 };
 
+/// Records the step at which each training begins.
+struct Begins {
+  std::vector<std::int64_t>* steps;
+  void on(const etude::TrainBegin& e) const { steps->push_back(e.state.global_step); }
+};
+
 TEST_CASE("an interrupted trial is resumed from its checkpoint") {
   const toy::Folder folder, unbroken;
   auto args = search_arguments(folder);
   args.save_strategy = etude::SaveStrategy::epoch;
   std::vector<std::int64_t> begun;
-  struct Begins {
-    std::vector<std::int64_t>* steps;
-    void on(const etude::TrainBegin& e) const { steps->push_back(e.state.global_step); }
-  };
   int times = 2;
   const auto search = [&] {
     return etude::hyperparameter_search(
@@ -64,9 +66,8 @@ TEST_CASE("an interrupted trial is resumed from its checkpoint") {
   CHECK(begun[3] == 0);
   REQUIRE(result.trials.size() == 3);
   args.output_dir = unbroken;
-  const auto whole = etude::hyperparameter_search(
-      [&](const TrainingArguments& given) { return etude::Trainer<>(line(given)); },
-      {.n_trials = 3, .hp_space = rates}, args);
+  const auto whole =
+      etude::hyperparameter_search(toy::line_trainer, {.n_trials = 3, .hp_space = rates}, args);
   for (std::size_t i = 0; i < 3; ++i) {
     CHECK(result.trials[i].state == TrialState::complete);
     CHECK(result.trials[i].params == whole.trials[i].params);
@@ -81,10 +82,6 @@ TEST_CASE("a trial whose beginning the journal has lost is resumed from its chec
   args.save_strategy = etude::SaveStrategy::epoch;
   int times = 2;
   std::vector<std::int64_t> begun;
-  struct Begins {
-    std::vector<std::int64_t>* steps;
-    void on(const etude::TrainBegin& e) const { steps->push_back(e.state.global_step); }
-  };
   const auto search = [&](std::uint64_t seed) {
     args.seed = static_cast<std::int64_t>(seed);
     return etude::hyperparameter_search(
@@ -159,9 +156,8 @@ TEST_CASE("a full disk ends the search and fails no trial, and the same trial go
   is_full = false;
   const auto result = search();
   args.output_dir = unbroken;
-  const auto whole = etude::hyperparameter_search(
-      [&](const TrainingArguments& given) { return etude::Trainer<>(line(given)); },
-      {.n_trials = 3, .hp_space = rates}, args);
+  const auto whole =
+      etude::hyperparameter_search(toy::line_trainer, {.n_trials = 3, .hp_space = rates}, args);
   REQUIRE(result.trials.size() == 3);
   for (std::size_t i = 0; i < 3; ++i) {
     CHECK(result.trials[i].state == TrialState::complete);
@@ -174,9 +170,8 @@ TEST_CASE("mistakes of the search cost no trial, however often they are made") {
   const toy::Folder folder, unbroken;
   auto args = search_arguments(folder);
   const auto search = [&](const etude::SearchSpace& space, std::int64_t n_trials) {
-    return etude::hyperparameter_search(
-        [](const TrainingArguments& given) { return etude::Trainer<>(line(given)); },
-        {.n_trials = n_trials, .max_restarts = 0, .hp_space = space}, args);
+    return etude::hyperparameter_search(toy::line_trainer,
+                                        {.n_trials = n_trials, .max_restarts = 0, .hp_space = space}, args);
   };
   search(rates, 2);
   const etude::SearchSpace other{{"weight_decay", etude::FloatRange{.low = 0, .high = 1}},
@@ -327,8 +322,7 @@ TEST_CASE("nothing outside output_dir is removed or read, and attributes of othe
   auto args = search_arguments(folder);
   const auto search = [&](std::int64_t n_trials) {
     return etude::hyperparameter_search(
-        [&](const TrainingArguments& given) { return etude::Trainer<>(line(given)); },
-        {.n_trials = n_trials, .keep_best_only = true, .hp_space = rates}, args);
+        toy::line_trainer, {.n_trials = n_trials, .keep_best_only = true, .hp_space = rates}, args);
   };
   search(1);
   const auto others = std::filesystem::path(std::string(other));
@@ -347,7 +341,7 @@ TEST_CASE("nothing outside output_dir is removed or read, and attributes of othe
 }
 
 TEST_CASE("mistakes of the search end it with an ArgumentError") {
-  const auto make = [](const TrainingArguments& args) { return etude::Trainer<>(line(args)); };
+  const auto make = toy::line_trainer;
   const auto fault = [&](const etude::HyperparameterSearchOptions& options, const auto& with) {
     const toy::Folder folder;
     return toy::fault_of<etude::ArgumentError>(
@@ -385,9 +379,7 @@ TEST_CASE("checkpoints of another search are never resumed") {
   auto args = search_arguments(folder);
   args.save_strategy = etude::SaveStrategy::epoch;
   const auto search = [&] {
-    return etude::hyperparameter_search(
-        [](const TrainingArguments& given) { return etude::Trainer<>(line(given)); },
-        {.n_trials = 1, .hp_space = rates}, args);
+    return etude::hyperparameter_search(toy::line_trainer, {.n_trials = 1, .hp_space = rates}, args);
   };
   search();
   std::filesystem::remove(folder / "study.log");
@@ -397,8 +389,8 @@ TEST_CASE("checkpoints of another search are never resumed") {
   const auto journal = third / "study.log";
   const auto search_in = [&](const std::string& where) {
     args.output_dir = where;
-    etude::hyperparameter_search([](const TrainingArguments& given) { return etude::Trainer<>(line(given)); },
-                                 {.n_trials = 1, .journal = journal, .hp_space = rates}, args);
+    etude::hyperparameter_search(toy::line_trainer, {.n_trials = 1, .journal = journal, .hp_space = rates},
+                                 args);
   };
   search_in(third);
   CHECK(toy::contains(toy::fault_of<etude::ArgumentError>([&] { search_in(third / "b"); }),
@@ -411,7 +403,7 @@ struct Twice {
 
 TEST_CASE("options that mean nothing together are errors") {
   const toy::Folder folder;
-  const auto make = [](const TrainingArguments& args) { return etude::Trainer<>(line(args)); };
+  const auto make = toy::line_trainer;
   auto args = search_arguments(folder);
   const auto fault = [&](const etude::HyperparameterSearchOptions& options) {
     return toy::fault_of<etude::ArgumentError>([&] { etude::hyperparameter_search(make, options, args); });

@@ -17,9 +17,7 @@ std::string two_trials(unsigned short columns) {
   args.disable_tqdm = false;
   args.log_level = etude::LogLevel::warning;
   return toy::written(columns, [&](int) {
-    etude::hyperparameter_search(
-        [](const etude::TrainingArguments& given) { return etude::Trainer<>(toy::line(given)); },
-        {.n_trials = 2, .hp_space = toy::rates}, args);
+    etude::hyperparameter_search(toy::line_trainer, {.n_trials = 2, .hp_space = toy::rates}, args);
   });
 }
 
