@@ -7,9 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "etude/base/error.hpp"

@@ -1,7 +1,5 @@
 #include "etude/tune/batch_size_finder.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <exception>
@@ -10,7 +8,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "etude/base/error.hpp"
 #include "etude/libtorch/memory.hpp"

@@ -2,11 +2,9 @@
 
 #include <doctest/doctest.h>
 
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <string>
 #include <vector>
 
 #include "common/fault_of.hpp"

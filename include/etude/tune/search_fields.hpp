@@ -3,10 +3,8 @@
 #include <concepts>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <vector>
 
-#include "etude/reflect/check_fields.hpp"
 #include "etude/reflect/command_line.hpp"
 #include "etude/reflect/enum.hpp"
 #include "etude/reflect/json.hpp"
