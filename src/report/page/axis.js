@@ -15,17 +15,14 @@ export class Axis {
   }
   static around(low, high, log) {
     const axis = new Axis(low, high, log);
-    const room = (axis.high - axis.low) * 0.06;
-    axis.low -= room;
-    axis.high += room;
-    return axis;
+    return axis.padded((axis.high - axis.low) * 0.06);
   }
   // An axis for finite values of an objective. Values that are far worse than most are beyond its end, so that
   // the rest can be told apart; it is logarithmic for positive values of very different sizes.
   static ofValues(values, isMinimized) {
     if (!values.length) return new Axis(0, 1);
     let sorted = [...values].sort((a, b) => a - b);
-    const log = sorted[0] > 0 && sorted[sorted.length - 1] / 100 > sorted[0];
+    const log = sorted[0] > 0 && sorted.at(-1) / 100 > sorted[0];
     if (log) sorted = sorted.map(Math.log10);
     if (!isMinimized) sorted.reverse();
     // Quarters, since the distance of two numbers may be too large for one.
@@ -37,23 +34,21 @@ export class Axis {
     const at = tenths => sorted[Math.floor(((sorted.length - 1) * tenths) / 10)];
     // A best value so far from the rest can't be told from a mistake.
     const best = end(at(5), at(1), sorted[0], 1000);
-    const worst = end(best, at(9), sorted[sorted.length - 1], 3);
+    const worst = end(best, at(9), sorted.at(-1), 3);
     const axis = new Axis(Math.min(best, worst), Math.max(best, worst));
     axis.log = log;
     const margin = (axis.high - axis.low) / 25;
-    if (best !== worst && Number.isFinite(axis.low - margin) && Number.isFinite(axis.high + margin)) {
-      axis.low -= margin;
-      axis.high += margin;
-    }
-    return axis;
+    const hasRoom = Number.isFinite(axis.low - margin) && Number.isFinite(axis.high + margin);
+    return best !== worst && hasRoom ? axis.padded(margin) : axis;
   }
   // At least a tenth of its high end long, for amounts, whose small changes else look like jumps.
   widened() {
     const missing = Math.abs(this.high) * 0.1 - (this.high - this.low);
-    if (!this.log && missing > 0) {
-      this.low -= missing / 2;
-      this.high += missing / 2;
-    }
+    return !this.log && missing > 0 ? this.padded(missing / 2) : this;
+  }
+  padded(room) {
+    this.low -= room;
+    this.high += room;
     return this;
   }
   place(value) {
