@@ -23,11 +23,49 @@
 #include "etude/io/entry_name.hpp"
 #include "etude/model/exported_graph.hpp"
 #include "etude/model/exported_numbers.hpp"
-#include "etude/model/exported_operators.hpp"
 
 namespace etude::inline v0::detail {
 
 namespace {
+
+/// LibTorch's namespaces besides aten. Their operators are made for compilers and process groups, and trust
+/// their arguments.
+constexpr auto internal_namespaces = std::to_array<std::string_view>({"_c10d_functional",
+                                                                      "_c10d_functional_autograd",
+                                                                      "_native",
+                                                                      "_quantized",
+                                                                      "_test",
+                                                                      "c10d",
+                                                                      "cuda",
+                                                                      "inductor",
+                                                                      "mkl",
+                                                                      "mkldnn",
+                                                                      "mkldnn_prepacked",
+                                                                      "onednn",
+                                                                      "prepacked",
+                                                                      "prim",
+                                                                      "profiler",
+                                                                      "quantization",
+                                                                      "quantized",
+                                                                      "sparse",
+                                                                      "symm_mem",
+                                                                      "static_runtime",
+                                                                      "streams",
+                                                                      "xnnpack"});
+
+/// Parts of the names of aten's operators that open files, change the memory under a tensor, or continue a
+/// computation without checking its state. No model's forward pass consists of them.
+constexpr auto unchecked_operators = std::to_array<std::string_view>(
+    {"from_file", "::set_", "resize", "_backward", "_tensor_unsafe", "_reshape_alias", "_nested_",
+     "quantized", "_cummax_helper", "_cummin_helper"});
+
+/// True if an exported graph must not call the operator of this name, such as "aten::from_file".
+bool is_refused(std::string_view name) {
+  if (!name.starts_with("aten::"))
+    return std::ranges::count(internal_namespaces, name.substr(0, name.find(':'))) > 0;
+  return std::ranges::any_of(unchecked_operators,
+                             [&](std::string_view part) { return name.find(part) != name.npos; });
+}
 
 std::int64_t exported_layout(const ExportedJson& number, std::string_view where) {
   if (exported_integer(number, where) != 7)
@@ -62,8 +100,7 @@ bool exported_flag(const ExportedJson& flag, std::string_view where) {
 std::string exported_name(const ExportedJson& argument, std::string_view where) {
   const auto [kind, value] = exported_union(argument, where);
   if (kind == "as_tensor") return exported_text(exported_member(value, "name", where), where);
-  if (kind == "as_optional_tensor") return exported_name(value, where);
-  if (kind == "as_sym_int" || kind == "as_sym_float" || kind == "as_sym_bool")
+  if (kind == "as_optional_tensor" || kind == "as_sym_int" || kind == "as_sym_float" || kind == "as_sym_bool")
     return exported_name(value, where);
   return kind == "as_name" ? exported_text(value, where) : std::string();
 }
@@ -122,6 +159,14 @@ class GraphReader {
            : constant.isDouble() ? Kind::real
            : constant.isBool()   ? Kind::boolean
                                  : Kind::none;
+  }
+
+  Kind kind_of(const Argument& argument) const {
+    return argument.form == Form::value ? kind_of(argument.uses.front().slot) : kind_of(argument.constant);
+  }
+
+  bool is_number(const Argument& argument) const {
+    return argument.form == Form::value ? kind_of(argument) != Kind::tensor : argument.constant.isScalar();
   }
 
   static bool differ(Kind a, Kind b) { return a != b && a != Kind::none && b != Kind::none; }
@@ -188,8 +233,10 @@ class GraphReader {
       read_graphs(node, std::string_view(target).substr(23), inputs, where);
     else if (target.starts_with("torch.ops."))
       read_operation(node, std::string_view(target).substr(10), inputs, where);
+    else if (const auto* function = find_number_function(target))
+      read_number(node, *function, inputs, where);
     else
-      read_number(node, target, inputs, where);
+      throw exported_fault(where, "the function '{}' isn't known", printable(target));
     if (node.kind == Node::Kind::operation && !node.operation) return;  // a node that only asserts
     read_outputs(node, outputs, where);
     graph.nodes.push_back(std::move(node));
@@ -206,20 +253,7 @@ class GraphReader {
     if (name == "aten::_assert_tensor_metadata" || name == "aten::sym_constrain_range" ||
         name == "aten::sym_constrain_range_for_size")
       return;
-    if (const auto number = size_function(name)) {
-      node.kind = Node::Kind::number;
-      node.number = number;
-      for (const auto& input : inputs)
-        node.arguments.push_back(plain(exported_member(input, "arg", where), where));
-      const auto given = node.arguments.size();
-      if (given == 0 || kind_of(node.arguments[0]) != Kind::tensor)
-        throw exported_fault(where, "its first argument isn't a tensor");
-      if (given > 1 && kind_of(node.arguments[1]) != Kind::integer)
-        throw exported_fault(where, "its second argument isn't an integer");
-      const auto needed = name == "aten::sym_size" || name == "aten::sym_stride" ? 2u : 1u;
-      if (given != needed) throw exported_fault(where, "{} takes {} arguments, not {}", name, needed, given);
-      return;
-    }
+    if (const auto* function = find_number_function(name)) return read_number(node, *function, inputs, where);
     if (is_refused(name))
       throw exported_fault(where, "{} isn't allowed: it trusts its arguments, which nothing checks",
                            printable(name));
@@ -261,10 +295,6 @@ class GraphReader {
       throw exported_fault(where, "{} has no argument '{}'", full_name, printable(given.begin()->first));
   }
 
-  Kind kind_of(const Argument& argument) const {
-    return argument.form == Form::value ? kind_of(argument.uses.front().slot) : kind_of(argument.constant);
-  }
-
   static c10::TypePtr element_of(c10::TypePtr type) {
     if (const auto optional = type->cast<c10::OptionalType>()) return optional->getElementType();
     return type;
@@ -287,63 +317,50 @@ class GraphReader {
       return result;
     }
     auto result = plain(json, where);
-    if (result.form == Form::value) return fitted(std::move(result), type->kind(), where, wrong);
-    if (result.constant.isNone()) {
+    const bool is_value = result.form == Form::value;
+    if (!is_value && result.constant.isNone()) {
       if (!is_optional) throw wrong();
       return result;
     }
-    const auto& value = result.constant;
+    const auto has = kind_of(result);
+    bool fits = true;
     switch (type->kind()) {
       case c10::TypeKind::TensorType:
-        if (!value.isScalar() || (formal.alias_info() && formal.alias_info()->isWrite())) throw wrong();
-        result.constant = wrapped_number(value.toScalar());
-        return result;
+        if (has == Kind::tensor) break;
+        fits = is_number(result) && (is_value || !(formal.alias_info() && formal.alias_info()->isWrite()));
+        if (is_value)
+          result.conversion = Argument::Conversion::to_tensor;
+        else if (fits)
+          result.constant = wrapped_number(result.constant.toScalar());
+        break;
       case c10::TypeKind::FloatType:
-        if (value.isInt())
-          result.constant = static_cast<double>(value.toInt());
-        else if (!value.isDouble())
-          throw wrong();
-        return result;
+        fits = has == Kind::real || has == Kind::integer;
+        if (is_value)
+          result.conversion = Argument::Conversion::to_real;
+        else if (fits)
+          result.constant = result.constant.toScalar().toDouble();
+        break;
       case c10::TypeKind::IntType:
       case c10::TypeKind::SymIntType:
-        if (!value.isInt()) throw wrong();
-        return result;
+        fits = has == Kind::integer;
+        break;
       case c10::TypeKind::BoolType:
-        if (!value.isBool()) throw wrong();
-        return result;
+        fits = has == Kind::boolean;
+        break;
       case c10::TypeKind::NumberType:
-        if (!value.isScalar()) throw wrong();
-        return result;
+        fits = is_number(result);
+        break;
       case c10::TypeKind::StringType:
-        if (!value.isString()) throw wrong();
-        return result;
+        fits = result.constant.isString();
+        break;
       case c10::TypeKind::DeviceObjType:
-        if (!value.isDevice()) throw wrong();
-        return result;
+        fits = result.constant.isDevice();
+        break;
       default:
         throw exported_fault(where, "{} isn't supported", formal.type()->str());
     }
-  }
-
-  template <class Wrong>
-  Argument fitted(Argument value, c10::TypeKind type, std::string_view where, Wrong wrong) const {
-    const auto kind = kinds_[value.uses.front().slot];
-    const bool is_number = kind == Kind::integer || kind == Kind::real || kind == Kind::boolean;
-    if (type == c10::TypeKind::TensorType) {
-      if (is_number) value.conversion = Argument::Conversion::to_tensor;
-    } else if (type == c10::TypeKind::FloatType) {
-      if (kind != Kind::real && kind != Kind::integer) throw wrong();
-      value.conversion = Argument::Conversion::to_real;
-    } else if (type == c10::TypeKind::NumberType) {
-      if (!is_number) throw wrong();
-    } else if (type == c10::TypeKind::BoolType) {
-      if (kind != Kind::boolean) throw wrong();
-    } else if (type == c10::TypeKind::IntType || type == c10::TypeKind::SymIntType) {
-      if (kind != Kind::integer) throw wrong();
-    } else {
-      throw exported_fault(where, "a computed value can't be passed there");
-    }
-    return value;
+    if (!fits) throw wrong();
+    return result;
   }
 
   /// Reads an argument whose kind only the file states.
@@ -353,14 +370,9 @@ class GraphReader {
     const auto [kind, value] = exported_union(json, where);
     if (kind == "as_none" || kind == "as_optional_tensor") return {};
     if (kind == "as_int") return {.constant = exported_integer(value, where)};
-    if (kind == "as_sym_int")
-      return {.constant = exported_integer(exported_member(value, "as_int", where), where)};
     if (kind == "as_float") return {.constant = exported_real(value, where)};
-    if (kind == "as_sym_float")
-      return {.constant = exported_real(exported_member(value, "as_float", where), where)};
     if (kind == "as_bool") return {.constant = exported_flag(value, where)};
-    if (kind == "as_sym_bool")
-      return {.constant = exported_flag(exported_member(value, "as_bool", where), where)};
+    if (kind == "as_sym_int" || kind == "as_sym_float" || kind == "as_sym_bool") return plain(value, where);
     if (kind == "as_string") return {.constant = exported_text(value, where)};
     if (kind == "as_scalar_type")
       return {.constant = static_cast<std::int64_t>(exported_dtype(value, where))};
@@ -406,21 +418,23 @@ class GraphReader {
       case c10::TypeKind::SymIntType:
         return is_empty ? Argument{.constant = c10::List<std::int64_t>()}
                         : integers(kind, value, formal, where, wrong);
-      case c10::TypeKind::FloatType: {
-        c10::List<double> list;
+      case c10::TypeKind::FloatType:
         if (kind != "as_floats" && kind != "as_ints" && !is_empty) throw wrong();
-        for (const auto& each : exported_list(value, where)) list.push_back(exported_real(each, where));
-        return {.constant = std::move(list)};
-      }
-      case c10::TypeKind::BoolType: {
-        c10::List<bool> list;
+        return {.constant = list_of<double>(value, exported_real, where)};
+      case c10::TypeKind::BoolType:
         if (kind != "as_bools" && !is_empty) throw wrong();
-        for (const auto& each : exported_list(value, where)) list.push_back(exported_flag(each, where));
-        return {.constant = std::move(list)};
-      }
+        return {.constant = list_of<bool>(value, exported_flag, where)};
       default:
         throw exported_fault(where, "{} isn't supported", formal.type()->str());
     }
+  }
+
+  template <class T>
+  static c10::List<T> list_of(const ExportedJson& json, T (*read)(const ExportedJson&, std::string_view),
+                              std::string_view where) {
+    c10::List<T> list;
+    for (const auto& each : exported_list(json, where)) list.push_back(read(each, where));
+    return list;
   }
 
   template <class Wrong>
@@ -451,22 +465,23 @@ class GraphReader {
     return result;
   }
 
-  void read_number(Node& node, const std::string& target, const ExportedJson& inputs,
+  void read_number(Node& node, const NumberFunction& function, const ExportedJson& inputs,
                    std::string_view where) {
-    const auto* function = find_number_function(target);
-    if (!function) throw exported_fault(where, "the function '{}' isn't known", printable(target));
     node.kind = Node::Kind::number;
-    node.number = function->call;
-    for (const auto& input : inputs) {
+    node.number = function.call;
+    for (const auto& input : inputs)
       node.arguments.push_back(plain(exported_member(input, "arg", where), where));
-      const auto& argument = node.arguments.back();
-      const bool is_number = argument.form == Form::value ? kinds_[argument.uses[0].slot] != Kind::tensor
-                                                          : argument.constant.isScalar();
-      if (!is_number) throw exported_fault(where, "the arguments of {} must be numbers", target);
+    const auto given = node.arguments.size();
+    if (given != function.arguments)
+      throw exported_fault(where, "{} takes {} arguments, not {}", function.name, function.arguments, given);
+    if (function.reads_tensor) {
+      if (kind_of(node.arguments[0]) != Kind::tensor)
+        throw exported_fault(where, "its first argument isn't a tensor");
+      if (given > 1 && kind_of(node.arguments[1]) != Kind::integer)
+        throw exported_fault(where, "its second argument isn't an integer");
+    } else if (!std::ranges::all_of(node.arguments, [&](const auto& each) { return is_number(each); })) {
+      throw exported_fault(where, "the arguments of {} must be numbers", function.name);
     }
-    if (node.arguments.size() != function->arguments)
-      throw exported_fault(where, "{} takes {} arguments, not {}", target, function->arguments,
-                           node.arguments.size());
   }
 
   /// Reads a region, a condition or a loop: first its settings, then its graphs, then its operands.
