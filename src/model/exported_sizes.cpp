@@ -21,38 +21,66 @@ namespace etude::inline v0::detail {
 
 namespace {
 
+/// One of Python's operators or SymPy's constructors, and the name of the same function in graphs.
 struct SizeFunction {
   std::string_view name, function;
 };
 
-/// Python's operators and SymPy's constructors, with the names of the same functions in graphs.
-constexpr std::array size_functions{SizeFunction{"Add", "_operator.add"},
-                                    SizeFunction{"CeilToInt", "math.ceil"},
-                                    SizeFunction{"CleanDiv", "_operator.floordiv"},
-                                    SizeFunction{"FloatPow", "_operator.pow"},
-                                    SizeFunction{"FloatTrueDiv", "_operator.truediv"},
-                                    SizeFunction{"FloorDiv", "_operator.floordiv"},
-                                    SizeFunction{"FloorToInt", "math.floor"},
-                                    SizeFunction{"IntTrueDiv", "_operator.truediv"},
-                                    SizeFunction{"Max", "torch.sym_max"},
-                                    SizeFunction{"Min", "torch.sym_min"},
-                                    SizeFunction{"Mod", "_operator.mod"},
-                                    SizeFunction{"Mul", "_operator.mul"},
-                                    SizeFunction{"Pow", "_operator.pow"},
-                                    SizeFunction{"PowByNatural", "_operator.pow"},
-                                    SizeFunction{"PythonMod", "_operator.mod"},
-                                    SizeFunction{"Rational", "_operator.truediv"},
-                                    SizeFunction{"ToFloat", "torch.sym_float"},
-                                    SizeFunction{"TruncToInt", "math.trunc"},
-                                    SizeFunction{"abs", "_operator.abs"},
-                                    SizeFunction{"ceiling", "math.ceil"},
-                                    SizeFunction{"floor", "math.floor"},
-                                    SizeFunction{"max", "torch.sym_max"},
-                                    SizeFunction{"min", "torch.sym_min"}};
+constexpr auto size_functions = std::to_array<SizeFunction>({
+    {"Add", "_operator.add"},
+    {"CeilToInt", "math.ceil"},
+    {"CleanDiv", "_operator.floordiv"},
+    {"FloatPow", "_operator.pow"},
+    {"FloatTrueDiv", "_operator.truediv"},
+    {"FloorDiv", "_operator.floordiv"},
+    {"FloorToInt", "math.floor"},
+    {"IntTrueDiv", "_operator.truediv"},
+    {"Max", "torch.sym_max"},
+    {"Min", "torch.sym_min"},
+    {"Mod", "_operator.mod"},
+    {"Mul", "_operator.mul"},
+    {"Pow", "_operator.pow"},
+    {"PowByNatural", "_operator.pow"},
+    {"PythonMod", "_operator.mod"},
+    {"Rational", "_operator.truediv"},
+    {"ToFloat", "torch.sym_float"},
+    {"TruncToInt", "math.trunc"},
+    {"abs", "_operator.abs"},
+    {"ceiling", "math.ceil"},
+    {"floor", "math.floor"},
+    {"max", "torch.sym_max"},
+    {"min", "torch.sym_min"},
+});
+
+/// An operator between two operands; those of a higher level bind tighter.
+struct BinaryOperator {
+  int level;
+  std::string_view sign, function;
+};
+
+constexpr auto binary_operators = std::to_array<BinaryOperator>({
+    {0, "or", "_operator.or_"},
+    {1, "and", "_operator.and_"},
+    {2, "==", "_operator.eq"},
+    {2, "!=", "_operator.ne"},
+    {2, "<=", "_operator.le"},
+    {2, ">=", "_operator.ge"},
+    {2, "<", "_operator.lt"},
+    {2, ">", "_operator.gt"},
+    {3, "+", "_operator.add"},
+    {3, "-", "_operator.sub"},
+    {4, "//", "_operator.floordiv"},
+    {4, "*", "_operator.mul"},
+    {4, "/", "_operator.truediv"},
+    {4, "%", "_operator.mod"},
+});
+constexpr int level_of_comparisons = 2;  // and of `not` before them
+constexpr int tightest_level = binary_operators.back().level;
 
 }  // namespace
 
-/// A recursive descent parser, with one function for each level of Python's precedence.
+/// A recursive descent parser, with one function for each level of Python's precedence. LibTorch's parser of
+/// TorchScript recurses without a limit, so a hostile file would overflow the stack.
 class SizeParser {
  public:
   SizeParser(std::string_view text, std::string_view where, SizeExpression& result)
@@ -128,60 +156,34 @@ class SizeParser {
   void read_choice() {  // a if condition else b
     const Nesting nesting(*this);
     const auto begin = static_cast<std::ptrdiff_t>(result_.steps_.size());
-    read_or();
+    read_operands(0);
     if (!take("if")) return;
     const auto condition = static_cast<std::ptrdiff_t>(result_.steps_.size());
-    read_or();
+    read_operands(0);
     // torch.sym_ite takes the condition first, so move it to the front.
     std::rotate(result_.steps_.begin() + begin, result_.steps_.begin() + condition, result_.steps_.end());
     expect("else");
     read_choice();
     call("torch.sym_ite");
   }
-  void read_or() {
-    read_and();
-    while (take("or")) read_and(), call("_operator.or_");
-  }
-  void read_and() {
-    read_not();
-    while (take("and")) read_not(), call("_operator.and_");
-  }
-  void read_not() {
-    const Nesting nesting(*this);
-    if (!take("not")) return read_comparison();
-    read_not();
-    call("torch.sym_not");
-  }
-  void read_comparison() {
-    static constexpr std::array signs{SizeFunction{"==", "_operator.eq"}, SizeFunction{"!=", "_operator.ne"},
-                                      SizeFunction{"<=", "_operator.le"}, SizeFunction{">=", "_operator.ge"},
-                                      SizeFunction{"<", "_operator.lt"},  SizeFunction{">", "_operator.gt"}};
-    read_sum();
-    for (const auto& [sign, function] : signs)
-      if (take(sign)) {
-        read_sum();
-        return call(function);
+  /// Reads operands of the next level, joined by operators of this one.
+  void read_operands(int level) {
+    if (level > tightest_level) return read_sign();
+    if (level == level_of_comparisons) {
+      const Nesting nesting(*this);
+      if (take("not")) {
+        read_operands(level);
+        return call("torch.sym_not");
       }
-  }
-  void read_sum() {
-    read_product();
-    while (true) {
-      const bool adds = take("+");
-      if (!adds && !take("-")) return;
-      read_product();
-      call(adds ? "_operator.add" : "_operator.sub");
     }
-  }
-  void read_product() {
-    static constexpr std::array signs{
-        SizeFunction{"//", "_operator.floordiv"}, SizeFunction{"*", "_operator.mul"},
-        SizeFunction{"/", "_operator.truediv"}, SizeFunction{"%", "_operator.mod"}};
-    read_sign();
-    while (true) {
-      const auto sign = std::ranges::find_if(signs, [&](const auto& each) { return take(each.name); });
-      if (sign == signs.end()) return;
-      read_sign();
-      call(sign->function);
+    read_operands(level + 1);
+    for (;;) {
+      const auto found = std::ranges::find_if(
+          binary_operators, [&](const auto& each) { return each.level == level && take(each.sign); });
+      if (found == binary_operators.end()) return;
+      read_operands(level + 1);
+      call(found->function);
+      if (level == level_of_comparisons) return;  // Python's a < b < c isn't (a < b) < c
     }
   }
   void read_sign() {
