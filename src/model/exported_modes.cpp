@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <set>
 #include <string>
@@ -11,37 +10,10 @@ namespace etude::inline v0::detail {
 
 namespace {
 
-/// The argument of an operator that says whether it is in training mode.
-struct ModeArgument {
-  std::string_view operation, argument;
-};
-
-constexpr std::array mode_arguments{ModeArgument{"aten::dropout", "train"},
-                                    ModeArgument{"aten::dropout_", "train"},
-                                    ModeArgument{"aten::native_dropout", "train"},
-                                    ModeArgument{"aten::feature_dropout", "train"},
-                                    ModeArgument{"aten::feature_dropout_", "train"},
-                                    ModeArgument{"aten::alpha_dropout", "train"},
-                                    ModeArgument{"aten::alpha_dropout_", "train"},
-                                    ModeArgument{"aten::feature_alpha_dropout", "train"},
-                                    ModeArgument{"aten::feature_alpha_dropout_", "train"},
-                                    ModeArgument{"aten::lstm", "train"},
-                                    ModeArgument{"aten::gru", "train"},
-                                    ModeArgument{"aten::rnn_tanh", "train"},
-                                    ModeArgument{"aten::rnn_relu", "train"},
-                                    ModeArgument{"aten::rrelu", "training"},
-                                    ModeArgument{"aten::rrelu_", "training"},
-                                    ModeArgument{"aten::rrelu_with_noise", "training"},
-                                    ModeArgument{"aten::batch_norm", "training"},
-                                    ModeArgument{"aten::native_batch_norm", "training"},
-                                    ModeArgument{"aten::_native_batch_norm_legit", "training"},
-                                    ModeArgument{"aten::cudnn_batch_norm", "training"},
-                                    ModeArgument{"aten::instance_norm", "use_input_stats"}};
-
 template <class Visit>
 void visit_operations(ExportedGraph& graph, Visit visit) {
   for (auto& node : graph.nodes) {
-    if (node.operation) visit(node, node.operation->schema().name());
+    if (node.operation) visit(node);
     for (auto& inner : node.graphs) visit_operations(inner, visit);
   }
 }
@@ -60,14 +32,18 @@ bool has_no_running_statistics(ExportedGraph::Node& node) {
   return mean && mean->form == ExportedGraph::Argument::Form::constant;
 }
 
-/// The argument that says whether an operator is in training mode; null if there is none.
-ExportedGraph::Argument* mode_argument(ExportedGraph::Node& node, std::string_view operation) {
-  const auto found = std::ranges::find(mode_arguments, operation, &ModeArgument::operation);
-  if (found == mode_arguments.end() || has_no_running_statistics(node)) return nullptr;
-  auto* argument = argument_named(node, found->argument);
-  return argument && argument->form == ExportedGraph::Argument::Form::constant && argument->constant.isBool()
-             ? argument
-             : nullptr;
+/// The argument that says whether an operator is in training mode; null if there is none. An operator that
+/// returns new running statistics can't follow the mode, since it updates them in both.
+ExportedGraph::Argument* mode_argument(ExportedGraph::Node& node) {
+  const auto& operation = node.operation->schema().name();
+  if (!operation.starts_with("aten::") || operation.ends_with("_functional") ||
+      has_no_running_statistics(node))
+    return nullptr;
+  for (const auto* name : {"train", "training", "use_input_stats"})
+    if (auto* argument = argument_named(node, name);
+        argument && argument->form == ExportedGraph::Argument::Form::constant && argument->constant.isBool())
+      return argument;
+  return nullptr;
 }
 
 /// Makes batch norms count their batches only in training mode.
@@ -93,7 +69,7 @@ std::string writer_of_buffers(ExportedProgram& program) {
   std::string writer;
   for (auto& node : program.graph.nodes) {
     owners.add(node);
-    const bool follows_mode = node.operation && mode_argument(node, node.operation->schema().name());
+    const bool follows_mode = node.operation && mode_argument(node);
     if (!follows_mode)
       owners.visit_written(node, [&](ExportedGraph::Slot owner) {
         if (buffers.contains(owner)) writer = node.operation ? node.operation->schema().name() : node.name;
@@ -106,16 +82,16 @@ std::string writer_of_buffers(ExportedProgram& program) {
 
 void follow_mode(ExportedProgram& program) {
   bool trains = false, evaluates = false;
-  visit_operations(program.graph, [&](auto& node, const std::string& operation) {
-    if (const auto* argument = mode_argument(node, operation))
-      (argument->constant.toBool() ? trains : evaluates) = true;
+  visit_operations(program.graph, [&](auto& node) {
+    if (const auto* argument = mode_argument(node)) (argument->constant.toBool() ? trains : evaluates) = true;
     const auto* dropout = argument_named(node, "dropout_p");
     if (dropout && dropout->constant.isDouble() && dropout->constant.toDouble() > 0) trains = true;
   });
   const bool was_evaluating = evaluates && !trains;
   stop_counters_in_evaluation(program);
-  visit_operations(program.graph, [&](auto& node, const std::string& operation) {
-    if (auto* argument = mode_argument(node, operation)) {
+  visit_operations(program.graph, [&](auto& node) {
+    const auto& operation = node.operation->schema().name();
+    if (auto* argument = mode_argument(node)) {
       if (was_evaluating) argument->constant = true;
       argument->in_evaluation_mode = false;
     } else if (auto* dropout = argument_named(node, "dropout_p"); dropout && dropout->constant.isDouble()) {
