@@ -5,7 +5,6 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstddef>
 #include <filesystem>
 #include <map>
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include "etude/base/error.hpp"
+#include "etude/base/lower_case.hpp"
 #include "etude/formats/pt2_archive.hpp"
 #include "etude/io/entry_name.hpp"
 #include "etude/libtorch/torch_error.hpp"
@@ -30,8 +30,8 @@ namespace detail {
 namespace {
 
 /// True for the names that Hugging Face gives to inputs that only the loss needs.
-bool is_label(std::string name) {
-  for (auto& letter : name) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+bool is_label(std::string_view input) {
+  const auto name = lower_case(input);
   return name.find("label") != name.npos || name == "target" || name == "targets" ||
          name == "start_positions" || name == "end_positions";
 }
@@ -68,37 +68,34 @@ std::pair<torch::nn::Module*, std::string> place_in(torch::nn::Module& root, con
 
 ExportedModuleImpl::ExportedModuleImpl(Content content)
     : torch::nn::Module(detail::class_of(content.training, "")),
-      file_(std::move(content.name)),
-      files_(std::move(content.files)),
-      loss_items_(content.loss_items),
-      archive_(std::move(content.archive)),
-      tensors_(std::move(content.tensors)),
-      tied_(std::move(content.tied)),
-      adapter_(std::move(content.adapter)) {
-  register_state(content.training);
-  if (content.evaluation) register_state(*content.evaluation);
-  for (const auto& [name, kept] : tied_) {
-    const auto one = tensors_.find(name), other = tensors_.find(kept);
-    if (one == tensors_.end() || other == tensors_.end() || !one->second.is_same(other->second) ||
-        tied_.contains(kept))
-      throw CheckpointError(fmt::format("{}: '{}' isn't tied to '{}'", file_, detail::printable(name),
+      content_(std::move(content)),
+      training_(bound(content_.training)) {
+  register_state(content_.training);
+  if (content_.evaluation) register_state(*content_.evaluation);
+  const auto& tensors = content_.tensors;
+  for (const auto& [name, kept] : content_.tied) {
+    const auto one = tensors.find(name), other = tensors.find(kept);
+    if (one == tensors.end() || other == tensors.end() || !one->second.is_same(other->second) ||
+        content_.tied.contains(kept))
+      throw CheckpointError(fmt::format("{}: '{}' isn't tied to '{}'", content_.name, detail::printable(name),
                                         detail::printable(kept)));
   }
-  for (const auto& [name, own] : adapter_)
+  for (const auto& [name, own] : content_.adapter)
     if (!named_parameters().contains(own) && !named_buffers().contains(own))
       throw CheckpointError(
-          fmt::format("{}: it has no tensor '{}' of the adapter", file_, detail::printable(own)));
-  training_ = bound(std::move(content.training));
-  if (content.evaluation) evaluation_ = std::make_unique<Bound>(bound(std::move(*content.evaluation)));
+          fmt::format("{}: it has no tensor '{}' of the adapter", content_.name, detail::printable(own)));
+  if (content_.evaluation) evaluation_.emplace(bound(*content_.evaluation));
   convert(torch::kCPU, {}, false);  // moves the graphs too, if they were exported on another device
 }
 
 torch::Tensor ExportedModuleImpl::tensor_of(const detail::ExportedProgram& program,
                                             const detail::ExportedState& state) const {
-  const auto& tensors = state.kind == detail::ExportedState::Kind::constant ? program.constants : tensors_;
+  const auto& tensors =
+      state.kind == detail::ExportedState::Kind::constant ? program.constants : content_.tensors;
   const auto found = tensors.find(state.name);
   if (found == tensors.end())
-    throw CheckpointError(fmt::format("{}: it has no tensor '{}'", file_, detail::printable(state.name)));
+    throw CheckpointError(
+        fmt::format("{}: it has no tensor '{}'", content_.name, detail::printable(state.name)));
   return found->second;
 }
 
@@ -117,7 +114,7 @@ void ExportedModuleImpl::register_state(const detail::ExportedProgram& program) 
     constexpr std::ptrdiff_t deepest = 64;  // modules are visited recursively, so the depth is limited
     if (state.name.empty() || state.name.front() == '.' || state.name.back() == '.' ||
         state.name.find("..") != std::string::npos || std::ranges::count(state.name, '.') > deepest)
-      throw CheckpointError(fmt::format("{}: '{}' isn't a valid name of a parameter or buffer", file_,
+      throw CheckpointError(fmt::format("{}: '{}' isn't a valid name of a parameter or buffer", content_.name,
                                         detail::printable(state.name)));
     const auto [module, name] = detail::place_in(*this, program, state.name);
     const bool trains = state.requires_grad && (tensor.is_floating_point() || tensor.is_complex());
@@ -128,19 +125,18 @@ void ExportedModuleImpl::register_state(const detail::ExportedProgram& program) 
   }
 }
 
-ExportedModuleImpl::Bound ExportedModuleImpl::bound(detail::ExportedProgram program) const {
-  Bound result{std::move(program), {}, {}, {}};
-  for (const auto& state : result.program.states)
-    result.tensors.emplace_back(state.index, tensor_of(result.program, state));
-  for (const auto& [output, name] : result.program.mutations)
-    result.mutated.emplace_back(output,
-                                tensor_of(result.program, {detail::ExportedState::Kind::buffer, name}));
+ExportedModuleImpl::Bound ExportedModuleImpl::bound(detail::ExportedProgram& program) const {
+  Bound result{program, {}, {}};
+  for (const auto& state : program.states)
+    result.tensors.emplace_back(state.index, tensor_of(program, state));
+  for (const auto& [output, name] : program.mutations)
+    result.mutated.emplace_back(output, tensor_of(program, {detail::ExportedState::Kind::buffer, name}));
   return result;
 }
 
 TensorFiles ExportedModuleImpl::tensor_files() const {
-  if (adapter_.empty()) return {};
-  return {{"adapter_model.safetensors", adapter_}};
+  if (content_.adapter.empty()) return {};
+  return {{"adapter_model.safetensors", content_.adapter}};
 }
 
 std::vector<ExportedModuleImpl::Input> ExportedModuleImpl::inputs() const {
@@ -272,21 +268,22 @@ std::vector<torch::Tensor> ExportedModuleImpl::norm_parameters() const {
 }
 
 void ExportedModuleImpl::save_exported(const std::filesystem::path& path) const {
-  if (!archive_) throw CheckpointError(fmt::format("{}: it wasn't loaded from a file", file_));
+  if (!content_.archive)
+    throw CheckpointError(fmt::format("{}: it wasn't loaded from a file", content_.name));
   static std::mutex reading;  // clones share the open file
   const std::lock_guard lock(reading);
-  archive_->save(path,
-                 [&](const std::string& kind, const std::string& model,
-                     const std::string& name) -> const torch::Tensor* {
-                   const auto& program =
-                       evaluation_ && model == "eval" ? evaluation_->program : training_.program;
-                   const auto find = [&](const auto& tensors) {
-                     const auto found = tensors.find(name);
-                     return found == tensors.end() ? nullptr : &found->second;
-                   };
-                   const auto* constant = kind == "constants" ? find(program.constants) : nullptr;
-                   return constant ? constant : find(tensors_);
-                 });
+  content_.archive->save(path,
+                         [&](const std::string& kind, const std::string& model,
+                             const std::string& name) -> const torch::Tensor* {
+                           const auto& program = content_.evaluation && model == "eval" ? *content_.evaluation
+                                                                                        : content_.training;
+                           const auto find = [&](const auto& tensors) {
+                             const auto found = tensors.find(name);
+                             return found == tensors.end() ? nullptr : &found->second;
+                           };
+                           const auto* constant = kind == "constants" ? find(program.constants) : nullptr;
+                           return constant ? constant : find(content_.tensors);
+                         });
 }
 
 std::shared_ptr<torch::nn::Module> ExportedModuleImpl::clone(
@@ -299,26 +296,18 @@ std::shared_ptr<torch::nn::Module> ExportedModuleImpl::clone(
       tensor = copied;
     }
   };
-  Content content{.name = file_,
-                  .training = training_.program,
-                  .evaluation = nullptr,
-                  .tensors = tensors_,
-                  .files = files_,
-                  .loss_items = loss_items_,
-                  .archive = archive_,
-                  .tied = tied_,
-                  .adapter = adapter_};
+  auto content = content_;
   copy_all(content.tensors);
   copy_all(content.training.constants);
-  if (evaluation_) {
-    content.evaluation = std::make_shared<detail::ExportedProgram>(evaluation_->program);
+  if (content.evaluation) {
+    content.evaluation = std::make_shared<detail::ExportedProgram>(*content.evaluation);
     copy_all(content.evaluation->constants);
   }
   auto result = std::make_shared<ExportedModuleImpl>(std::move(content));
   if (device)
     result->to(*device);
-  else if (!tensors_.empty())
-    result->to(tensors_.begin()->second.device());
+  else if (!content_.tensors.empty())
+    result->to(content_.tensors.begin()->second.device());
   const auto given = named_parameters();
   for (auto& item : result->named_parameters())
     item.value().requires_grad_(given[item.key()].requires_grad());
@@ -337,7 +326,7 @@ void ExportedModuleImpl::convert(std::optional<torch::Device> device, std::optio
   for (const auto& tensors : {parameters(), buffers(), constants_})
     for (const auto& tensor : tensors) one(tensor);
   if (!device) return;
-  for (auto* bound : {&training_, evaluation_.get()}) {
+  for (auto* bound : {&training_, evaluation_ ? &*evaluation_ : nullptr}) {
     if (!bound) continue;
     bound->program.graph.to(*device);
     bound->partial.clear();

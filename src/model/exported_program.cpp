@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "etude/base/error.hpp"
+#include "etude/base/lower_case.hpp"
 #include "etude/io/entry_name.hpp"
 #include "etude/model/exported_graph_reader.hpp"
 #include "etude/model/exported_simplification.hpp"
@@ -40,8 +41,8 @@ void check_version(const ExportedJson& program, std::string_view where) {
 /// The names of the leaves of a nested Python structure.
 class LeafNames {
  public:
-  LeafNames(const ExportedJson& spec, const ExportedJson& named_tuples, std::string_view where)
-      : named_tuples_(named_tuples), where_(where) {
+  LeafNames(const ExportedJson& spec, ExportedJson named_tuples, std::string_view where)
+      : named_tuples_(std::move(named_tuples)), where_(where) {
     add(spec, "", 0);
   }
 
@@ -87,7 +88,7 @@ class LeafNames {
     return result;
   }
 
-  const ExportedJson& named_tuples_;
+  ExportedJson named_tuples_;
   std::string_view where_;
 };
 
@@ -311,57 +312,52 @@ class ProgramReader {
   }
 
   /// Derives the name of a graph's input from its path as torch.export does.
-  static std::string placeholder_of(std::string name) {
-    for (char& c : name)
-      c = std::isalnum(static_cast<unsigned char>(c))
-              ? static_cast<char>(std::tolower(static_cast<unsigned char>(c)))
-              : '_';
-    return name;
+  static std::string placeholder_of(std::string_view name) {
+    auto result = lower_case(name);
+    std::ranges::replace_if(
+        result, [](unsigned char c) { return !std::isalnum(c); }, '_');
+    return result;
+  }
+
+  /// The signature of the whole model; null if the file has none.
+  const ExportedJson& signature_of_model() const {
+    static const ExportedJson none;
+    for (const auto& entry : exported_list(exported_member(module_, "module_call_graph", where_), where_))
+      if (exported_member(entry, "fqn", where_) == "") return exported_member(entry, "signature", where_);
+    return none;
   }
 
   /// Finds how input names are spelled in Python: the graph has them in lower case, but the structure of the
   /// inputs keeps the spelling.
   void read_spellings() {
-    for (const auto& entry : exported_list(exported_member(module_, "module_call_graph", where_), where_)) {
-      if (exported_member(entry, "fqn", where_) != "") continue;
-      const auto& signature = exported_member(entry, "signature", where_);
-      if (signature.is_null()) return;
-      const auto& text = exported_text(exported_member(signature, "in_spec", where_), where_);
-      if (text.empty()) return;
-      const auto spec = exported_json(text, where_);
-      if (!spec.is_array() || spec.size() != 2 || spec[0] != 1) return;
-      static const ExportedJson none = ExportedJson::object();
-      for (const auto& leaf : LeafNames(spec[1], none, where_).names) {
-        if (!leaf.starts_with("1.")) continue;  // part 1 holds the keyword arguments
-        auto name = leaf.substr(2);
-        std::ranges::replace(name, '.', '_');
-        spellings_.emplace(placeholder_of(name), name);
-      }
+    const auto& signature = signature_of_model();
+    if (signature.is_null()) return;
+    const auto& text = exported_text(exported_member(signature, "in_spec", where_), where_);
+    if (text.empty()) return;
+    const auto spec = exported_json(text, where_);
+    if (!spec.is_array() || spec.size() != 2 || spec[0] != 1) return;
+    for (const auto& leaf : LeafNames(spec[1], {}, where_).names) {
+      if (!leaf.starts_with("1.")) continue;  // part 1 holds the keyword arguments
+      auto name = leaf.substr(2);
+      std::ranges::replace(name, '.', '_');
+      spellings_.emplace(placeholder_of(name), name);
     }
   }
 
   LeafNames output_names() const {
-    static const ExportedJson none = ExportedJson::object();
-    const auto fields = module_.find("treespec_namedtuple_fields");
-    const auto& named_tuples = fields == module_.end() ? none : *fields;
-    for (const auto& entry : exported_list(exported_member(module_, "module_call_graph", where_), where_)) {
-      if (exported_member(entry, "fqn", where_) != "") continue;
-      const auto& signature = exported_member(entry, "signature", where_);
-      if (signature.is_null()) break;
-      spec_ = exported_json(exported_text(exported_member(signature, "out_spec", where_), where_), where_);
-      if (!spec_.is_array() || spec_.size() != 2 || spec_[0] != 1)
-        throw exported_fault(where_, "out_spec isn't of version 1");
-      return LeafNames(spec_[1], named_tuples, where_);
-    }
-    static const ExportedJson leaf = {{"type", nullptr}};
-    return LeafNames(leaf, none, where_);
+    const auto& signature = signature_of_model();
+    if (signature.is_null()) return LeafNames({{"type", nullptr}}, {}, where_);
+    const auto spec =
+        exported_json(exported_text(exported_member(signature, "out_spec", where_), where_), where_);
+    if (!spec.is_array() || spec.size() != 2 || spec[0] != 1)
+      throw exported_fault(where_, "out_spec isn't of version 1");
+    return LeafNames(spec[1], module_.value("treespec_namedtuple_fields", ExportedJson()), where_);
   }
 
   std::string_view where_;
   const ExportedJson& json_;
   const ExportedJson& module_;
   const ExportedJson& graph_;
-  mutable ExportedJson spec_;
   std::unordered_map<std::string, const ExportedJson*> values_;
   std::unordered_map<std::string, std::string> spellings_;
   ExportedProgram program_;

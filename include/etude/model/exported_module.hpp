@@ -75,17 +75,17 @@ class ExportedModuleImpl : public torch::nn::Module, public HasNormParameters {
   std::vector<std::string> input_names() const;
 
   /// Text files that belong to the model, such as config.json, by name.
-  const ModelFiles& files() const { return files_; }
+  const ModelFiles& files() const { return content_.files; }
 
   /// Maps names of tied tensors that aren't saved to those that are, by the rule of `save_pretrained` in
   /// transformers. Known if `tools/export.py` wrote the file.
-  const TiedNames& tied_names() const { return tied_; }
+  const TiedNames& tied_names() const { return content_.tied; }
 
   /// The content of adapter_model.safetensors, if the model has a PEFT adapter.
   TensorFiles tensor_files() const;
 
   /// The labels that the model's loss is a mean over, if `tools/export.py` found that out.
-  LossItems loss_items() const { return loss_items_; }
+  LossItems loss_items() const { return content_.loss_items; }
 
   /// The weights and biases that the graph passes to normalization operators.
   std::vector<torch::Tensor> norm_parameters() const override;
@@ -108,32 +108,26 @@ class ExportedModuleImpl : public torch::nn::Module, public HasNormParameters {
  private:
   /// A graph and the tensors bound to its inputs.
   struct Bound {
-    detail::ExportedProgram program;
+    detail::ExportedProgram& program;
     std::vector<std::pair<std::size_t, torch::Tensor>> tensors;  // by index of the graph's input
     std::vector<std::pair<std::size_t, torch::Tensor>> mutated;  // buffers, by index of the graph's output
-    std::vector<std::vector<std::int64_t>> checked;  // sizes and dtypes of the last inputs that passed
+    std::vector<std::vector<std::int64_t>> checked = {};  // sizes and dtypes of the last inputs that passed
     /// The graphs for batches that lack these inputs.
     std::map<std::vector<bool>, detail::ExportedGraph> partial = {};
   };
 
   void register_state(const detail::ExportedProgram& program);
   torch::Tensor tensor_of(const detail::ExportedProgram& program, const detail::ExportedState& state) const;
-  Bound bound(detail::ExportedProgram program) const;
+  Bound bound(detail::ExportedProgram& program) const;
   void convert(std::optional<torch::Device> device, std::optional<torch::Dtype> dtype, bool non_blocking);
   std::vector<torch::Tensor> ordered(const detail::ExportedProgram& program, const Tensors& inputs) const;
   static const detail::ExportedGraph& graph_for(Bound& bound, const std::vector<torch::Tensor>& given);
   [[noreturn]] void refuse_mode(const std::string& operation, std::string_view mode) const;
 
-  std::string file_;
-  ModelFiles files_;
-  LossItems loss_items_;
-  std::shared_ptr<const Pt2Archive> archive_;
-  std::map<std::string, torch::Tensor> tensors_;  // parameters and buffers
-  TiedNames tied_;
-  std::map<std::string, std::string> adapter_;  // from names in the adapter's file to names of tensors
-  std::vector<torch::Tensor> constants_;        // tensors that aren't registered
+  Content content_;
+  std::vector<torch::Tensor> constants_;  // tensors that aren't registered
   Bound training_;
-  std::unique_ptr<Bound> evaluation_;  // null if `training_` serves both modes
+  std::optional<Bound> evaluation_;  // unset if `training_` serves both modes
   std::mutex mutex_;
 };
 
