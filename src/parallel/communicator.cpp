@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "etude/base/error.hpp"
@@ -25,7 +26,15 @@ void Communicator::gather_parts(const torch::Tensor&) {}
 
 void Communicator::broadcast(const torch::Tensor&, std::int64_t) {}
 
-torch::Tensor Communicator::gather(const torch::Tensor& tensor) { return tensor.unsqueeze(0); }
+torch::Tensor Communicator::gather(const torch::Tensor& tensor) {
+  if (world_size() == 1) return tensor.unsqueeze(0);
+  auto shape = tensor.sizes().vec();
+  shape.insert(shape.begin(), world_size());
+  const auto all = torch::empty(shape, tensor.options());
+  all.select(0, rank()).copy_(tensor.detach());
+  gather_parts(all);
+  return all;
+}
 
 std::vector<std::string> Communicator::gather_bytes(const std::string& bytes) {
   const auto size = static_cast<std::int64_t>(bytes.size());
@@ -49,6 +58,19 @@ std::int64_t Communicator::part_of(const torch::Tensor& tensor) const {
     throw ArgumentError(fmt::format("rank {} of {}: the tensor has {} elements: must be a multiple of {}",
                                     rank(), world_size(), tensor.numel(), world_size()));
   return tensor.numel() / world_size();
+}
+
+void Communicator::check_sum(torch::Device device) {
+  const auto one =
+      torch::full({1}, static_cast<double>(rank() + 1), torch::TensorOptions(torch::kDouble).device(device));
+  sum(one);
+  const auto expected = static_cast<double>(world_size()) * static_cast<double>(world_size() + 1) / 2;
+  if (const auto found = one.item<double>(); found != expected)
+    fail(fmt::format("the sum of 1 to {} over all processes is {}, not {}", world_size(), found, expected));
+}
+
+void Communicator::fail(std::string_view why) const {
+  throw CommunicationError(fmt::format("rank {} of {}: {}", rank(), world_size(), why));
 }
 
 Communicator::Waiting::~Waiting() {

@@ -44,7 +44,7 @@ class GlooCommunicator final : public Communicator {
  public:
   GlooCommunicator(const Launch& launch, const GlooOptions& options)
       : Communicator(launch), options_(options), store_(meet(launch, options.timeout)), group_(join()) {
-    check_sum();
+    check_sum(torch::kCPU);  // fails here if a rank has another LibTorch or a firewall is in between
   }
 
   /// A group's destructor waits for its messages, which after a failure may take until the timeout.
@@ -88,15 +88,6 @@ class GlooCommunicator final : public Communicator {
     c10d::BroadcastOptions to;
     to.rootRank = from;
     begin("broadcast", tensor, [&] { return group_->broadcast(list, to); })();
-  }
-
-  torch::Tensor gather(const torch::Tensor& tensor) override {
-    auto shape = tensor.sizes().vec();
-    shape.insert(shape.begin(), world_size());
-    auto all = torch::empty(shape, tensor.options());
-    auto flat = all.view({-1}), own = tensor.contiguous().view({-1});
-    if (own.numel() > 0) begin("gather", own, [&] { return all_gather(flat, own); })();
-    return all;
   }
 
   void barrier() override {
@@ -146,21 +137,8 @@ class GlooCommunicator final : public Communicator {
             static_cast<int>(of.world_size), to);
       });
     } catch (const std::exception& error) {
-      throw CommunicationError(fmt::format("rank {} of {}: Gloo can't connect the processes: {}", rank(),
-                                           world_size(), first_line(error.what())));
+      fail(fmt::format("Gloo can't connect the processes: {}", first_line(error.what())));
     }
-  }
-
-  /// Fails here, rather than in the middle of a training, if a rank has another LibTorch or a firewall is in
-  /// between.
-  void check_sum() {
-    const auto one = torch::full({1}, static_cast<double>(rank() + 1), torch::kDouble);
-    sum(one);
-    const auto expected = static_cast<double>(world_size()) * static_cast<double>(world_size() + 1) / 2;
-    if (one.item<double>() != expected)
-      throw CommunicationError(
-          fmt::format("rank {} of {}: the sum of 1 to {} over all processes is {}, not {}", rank(),
-                      world_size(), world_size(), one.item<double>(), expected));
   }
 
   template <class Act>
@@ -206,20 +184,16 @@ class GlooCommunicator final : public Communicator {
 
   [[noreturn]] void throw_failure(const char* what, const std::string& why) {
     if (const auto earlier = failure(); !earlier.empty()) fail(earlier);
-    if (const auto reason = reason_of_end(); !reason.empty()) fail(reason);
+    if (const auto reason = reason_of_end(); !reason.empty()) fail(remember(reason));
     compare_messages();
     const auto absent = missing();
     compare_messages();  // with messages that the others have published meanwhile
-    if (const auto reason = reason_of_end(); !reason.empty()) fail(reason);
+    if (const auto reason = reason_of_end(); !reason.empty()) fail(remember(reason));
     const auto cause = absent.empty()
                            ? std::string("all ranks are still there")
                            : fmt::format("rank{} {} {} missing", absent.size() > 1 ? "s" : "",
                                          fmt::join(absent, ", "), absent.size() > 1 ? "are" : "is");
-    fail(fmt::format("a {} failed, and {}: {}", what, cause, first_line(why)));
-  }
-
-  [[noreturn]] void fail(const std::string& why) {
-    throw CommunicationError(fmt::format("rank {} of {}: {}", rank(), world_size(), remember(why)));
+    fail(remember(fmt::format("a {} failed, and {}: {}", what, cause, first_line(why))));
   }
 
   /// Describes a message. All ranks must send the same ones in the same order.
@@ -356,14 +330,10 @@ class GlooCommunicator final : public Communicator {
 
   template <class Act>
   std::future<std::invoke_result_t<Act, c10d::Store&>> begin_asking(Act act) {
-    std::packaged_task<std::invoke_result_t<Act, c10d::Store&>()> task(
-        [store = store_, act = std::move(act)] {
-          const WithoutSigpipe no_sigpipe;
-          return act(*store);
-        });
-    auto answer = task.get_future();
-    std::thread(std::move(task)).detach();
-    return answer;
+    return in_thread([store = store_, act = std::move(act)] {
+      const WithoutSigpipe no_sigpipe;
+      return act(*store);
+    });
   }
 
   /// Tells the others that the rank of this key no longer waits for them.

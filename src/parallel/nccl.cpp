@@ -34,7 +34,7 @@ class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(std::unique_ptr<Communicator> met, torch::Device device, std::chrono::milliseconds timeout)
       : Communicator(met->launch()), met_(std::move(met)), device_(device), group_(join(timeout)) {
-    check_sum();
+    check_sum(device);  // NCCL connects lazily, so a shared GPU or a version mismatch fails here
   }
 
   PendingMessage begin_sum(const torch::Tensor& tensor) override {
@@ -69,16 +69,6 @@ class NcclCommunicator final : public Communicator {
     begin("broadcast", [&] { return group_->broadcast(list, to); })();
   }
 
-  torch::Tensor gather(const torch::Tensor& tensor) override {
-    if (tensor.is_cpu()) return met_->gather(tensor);
-    auto shape = tensor.sizes().vec();
-    shape.insert(shape.begin(), world_size());
-    auto all = torch::empty(shape, tensor.options().requires_grad(false));
-    auto flat = all.view({-1}), own = tensor.detach().contiguous().view({-1});
-    if (own.numel() > 0) begin("gather", [&] { return group_->_allgather_base(flat, own); })();
-    return all;
-  }
-
   void barrier() override { met_->barrier(); }
 
   void give_up(const std::string& reason) override {
@@ -101,16 +91,6 @@ class NcclCommunicator final : public Communicator {
     }
   }
 
-  /// NCCL connects lazily, so two ranks on one GPU, or different versions, fail here.
-  void check_sum() {
-    const auto one = torch::full({1}, static_cast<double>(rank() + 1),
-                                 torch::TensorOptions(torch::kDouble).device(device_));
-    sum(one);
-    const auto expected = static_cast<double>(world_size()) * static_cast<double>(world_size() + 1) / 2;
-    if (const auto found = one.item<double>(); found != expected)
-      fail(fmt::format("the sum of 1 to {} over all processes is {}, not {}", world_size(), found, expected));
-  }
-
   template <class Act>
   PendingMessage begin(const char* what, Act act) {
     try {
@@ -127,10 +107,6 @@ class NcclCommunicator final : public Communicator {
     } catch (const std::exception& error) {
       fail(fmt::format("a {} failed: {}", what, first_line(error.what())));
     }
-  }
-
-  [[noreturn]] void fail(const std::string& why) const {
-    throw CommunicationError(fmt::format("rank {} of {}: {}", rank(), world_size(), why));
   }
 
   std::unique_ptr<Communicator> met_;

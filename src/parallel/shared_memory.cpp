@@ -103,16 +103,6 @@ class SharedMemoryCommunicator final : public Communicator {
            .from = from})();
   }
 
-  torch::Tensor gather(const torch::Tensor& tensor) override {
-    if (!tensor.device().is_cpu()) return met_->gather(tensor);
-    auto shape = tensor.sizes().vec();
-    shape.insert(shape.begin(), world_size());
-    const auto all = torch::empty(shape, tensor.options().requires_grad(false));
-    all.select(0, rank()).copy_(tensor.detach());
-    gather_parts(all);
-    return all;
-  }
-
   void barrier() override { begin({.kind = Kind::barrier})(); }
 
   void give_up(const std::string& reason) override {
@@ -487,8 +477,7 @@ class SharedMemoryCommunicator final : public Communicator {
     for (int i = 0; i < 100 && header_.is_over.load() == 1; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     const bool is_written = header_.is_over.load() == 2;
-    throw CommunicationError(fmt::format("rank {} of {}: {}", rank(), world_size(),
-                                         is_written ? header_.why.data() : "another rank has failed"));
+    fail(is_written ? header_.why.data() : "another rank has failed");
   }
 
   std::unique_ptr<Communicator> met_;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -46,7 +47,7 @@ class Communicator {
   /// Replaces a tensor by the one of rank `from`, in place.
   virtual void broadcast(const torch::Tensor& tensor, std::int64_t from = 0);
 
-  /// The tensors of all ranks, stacked: [world_size, ...].
+  /// The tensors of all ranks, stacked: [world_size, ...]. The base class's uses gather_parts().
   virtual torch::Tensor gather(const torch::Tensor& tensor);
 
   /// The bytes of all ranks, each of any length.
@@ -78,6 +79,12 @@ class Communicator {
 
   /// The number of elements in each of `world_size` equal parts of a tensor.
   std::int64_t part_of(const torch::Tensor& tensor) const;
+
+  /// Sums a number on `device` over all processes. Throws CommunicationError if the result is wrong.
+  void check_sum(torch::Device device);
+
+  /// Throws CommunicationError that names this rank.
+  [[noreturn]] void fail(std::string_view why) const;
 
  private:
   Launch launch_;

@@ -27,13 +27,20 @@ namespace etude::inline v0::detail {
 /// Added to the timeout, so that LibTorch reports it first: its message says more.
 inline constexpr std::chrono::milliseconds grace_of_joining(500);
 
+/// Calls `act` in another thread, which is abandoned if nobody waits for the result.
+template <class Act>
+std::future<std::invoke_result_t<Act>> in_thread(Act act) {
+  std::packaged_task<std::invoke_result_t<Act>()> task(std::move(act));
+  auto result = task.get_future();
+  std::thread(std::move(task)).detach();
+  return result;
+}
+
 /// Calls `act` in another thread and returns its result. At the timeout, throws std::runtime_error and
 /// abandons the thread: LibTorch waits forever for an address that accepts a connection but never answers.
 template <class Act>
 std::invoke_result_t<Act> within(std::chrono::milliseconds timeout, Act act) {
-  std::packaged_task<std::invoke_result_t<Act>()> task(std::move(act));
-  auto result = task.get_future();
-  std::thread(std::move(task)).detach();
+  auto result = in_thread(std::move(act));
   if (result.wait_for(timeout) == std::future_status::ready) return result.get();
   throw std::runtime_error(
       fmt::format("no answer within {} s", std::chrono::duration<double>(timeout).count()));
