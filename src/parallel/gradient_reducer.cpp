@@ -66,9 +66,7 @@ GradientsResults GradientReducer::finish(GradientsResult result, const std::vect
 }
 
 bool GradientReducer::is_outdated() const {
-  if (layouts_.size() != parameters_.size()) return true;
-  for (std::size_t i = 0; i < parameters_.size(); ++i)
-    if (parameters_[i]->layout() != layouts_[i]) return true;
+  if (!std::ranges::equal(layouts_, parameters_, {}, {}, &FlatParameters::layout)) return true;
   auto hook = hooks_.begin();  // one per parameter
   for (std::size_t list = 0; list < parameters_.size(); ++list)
     for (std::size_t slot = 0; slot < layouts_[list]->slots.size(); ++slot, ++hook)
@@ -91,22 +89,12 @@ void GradientReducer::make_chunks() {
   }
 
   // Sends the chunk with the first layer's parameters last: it is complete last, wherever its memory is.
-  std::vector<std::size_t> order(chunks_.size()), place(chunks_.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::ranges::stable_sort(order, std::ranges::greater(), [&](std::size_t i) { return chunks_[i].position; });
-  std::vector<Chunk> sorted;
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    place[order[i]] = i;
-    sorted.push_back(chunks_[order[i]]);
-  }
-  chunks_ = std::move(sorted);
-  for (std::size_t list = 0; list < parameters_.size(); ++list) {
-    for (std::size_t slot = 0; slot < chunks_of_[list].size(); ++slot) {
-      for (auto& chunk : chunks_of_[list][slot]) chunk = place[chunk];
-      std::ranges::sort(chunks_of_[list][slot]);
+  std::ranges::stable_sort(chunks_, std::ranges::greater(), &Chunk::position);
+  for (std::size_t i = 0; i < chunks_.size(); ++i)
+    for (const auto slot : chunks_[i].slots) chunks_of_[chunks_[i].list][slot].push_back(i);
+  for (std::size_t list = 0; list < parameters_.size(); ++list)
+    for (std::size_t slot = 0; slot < chunks_of_[list].size(); ++slot)
       hooks_.emplace_back(parameters_[list]->parameter(slot), [this, list, slot] { arrived(list, slot); });
-    }
-  }
 }
 
 void GradientReducer::add_chunks_of_parameters(std::size_t list) {
@@ -151,7 +139,7 @@ void GradientReducer::add_to_chunk(std::size_t chunk, std::size_t list, std::siz
   const auto known = position_.find(layouts_[list]->slots[slot].name);
   const auto position = known == position_.end() ? position_.size() : known->second;
   chunks_[chunk].position = std::min(chunks_[chunk].position, position);
-  chunks_of_[list][slot].push_back(chunk);
+  chunks_[chunk].slots.push_back(slot);
 }
 
 void GradientReducer::arrived(std::size_t list, std::size_t slot) {

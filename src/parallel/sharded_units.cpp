@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -89,9 +90,7 @@ void ShardedUnits::make_hooks() {
   const auto unit_of = [](const FlatLayout& layout, std::size_t slot) {
     return layout.buffers[layout.slots[slot].buffer].unit;
   };
-  bool is_outdated = layouts_.size() != parameters_.size();
-  for (std::size_t i = 0; !is_outdated && i < layouts_.size(); ++i)
-    is_outdated = parameters_[i]->layout() != layouts_[i];
+  bool is_outdated = !std::ranges::equal(layouts_, parameters_, {}, {}, &FlatParameters::layout);
   auto hook = hooks_.begin();  // one per parameter in a unit
   for (std::size_t i = 0; !is_outdated && i < layouts_.size(); ++i)
     for (std::size_t slot = 0; !is_outdated && slot < layouts_[i]->slots.size(); ++slot)

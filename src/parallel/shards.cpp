@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
-#include <algorithm>
-#include <cctype>
 #include <cstdint>
 #include <string>
 
 #include "etude/base/error.hpp"
+#include "etude/base/lower_case.hpp"
 #include "etude/optim/adamw_8bit.hpp"
 #include "etude/optim/flat_optimizer.hpp"
 #include "etude/optim/lbfgs.hpp"
@@ -31,8 +30,7 @@ FlatOptimizer& divisible(Optimizer& optimizer) {
   else if (dynamic_cast<AdamW8bit*>(&optimizer))
     name = to_string(OptimizerNames::adamw_8bit);
   else
-    std::ranges::transform(name, name.begin(),
-                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    name = lower_case(name);
   throw ArgumentError(fmt::format(
       "optim is {}: must be one of adamw_torch, adamw_torch_fused, adam, sgd, adagrad, rmsprop, lion "
       "with ShardedDataParallel, which cuts through parameters",

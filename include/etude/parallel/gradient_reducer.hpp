@@ -78,7 +78,8 @@ class GradientReducer {
     std::int64_t end = 0;  // in elements
     std::size_t position =
         std::numeric_limits<std::size_t>::max();  // smallest position of its parameters in the model
-    std::size_t parameters = 0;
+    std::vector<std::size_t> slots = {};          // of its parameters
+    std::size_t parameters = 0;                   // number of those that are trained
     std::size_t missing = 0;   // number of gradients that the backward pass hasn't computed yet
     torch::Tensor apart = {};  // the chunk's gradients, if only a share of them is kept
   };
