@@ -226,8 +226,8 @@ torch::Tensor normalize_by(const torch::Tensor& input, const torch::Tensor& weig
 /// parallel training expects.
 std::array<torch::Tensor, 3> gradients(const SyncedModel& model, const torch::Tensor& gradient,
                                        const torch::Tensor& input, const torch::Tensor& weight,
-                                       const torch::Tensor& mean, const torch::Tensor& deviation,
-                                       const torch::Tensor& count, double eps, bool needs_input) {
+                                       const BatchStatistics& statistics, double eps, bool needs_input) {
+  const auto& [mean, var, deviation, count] = statistics;
   if (at::GradMode::is_enabled())
     throw Error("a synchronized batch norm has no gradients of gradients (create_graph)");
   const auto type = statistics_type(input);
@@ -268,36 +268,32 @@ std::array<torch::Tensor, 3> gradients(const SyncedModel& model, const torch::Te
 
 struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> {
   struct Call : torch::CustomClassHolder {
-    Call(std::shared_ptr<SyncedModel> m, double e, bool needs)
-        : model(std::move(m)), eps(e), needs_input(needs) {}
+    Call(std::shared_ptr<SyncedModel> m, BatchStatistics s, double e, bool needs)
+        : model(std::move(m)), statistics(std::move(s)), eps(e), needs_input(needs) {}
     std::shared_ptr<SyncedModel> model;
+    BatchStatistics statistics;
     double eps;
     bool needs_input;
   };
 
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context,
                                                 const torch::Tensor& input, const MaybeTensor& weight,
-                                                const MaybeTensor& bias, const BatchStatistics& statistics,
+                                                const MaybeTensor& bias,
                                                 const c10::intrusive_ptr<Call>& call) {
     const auto scale = tensor_or_undefined(weight);
     context->save_for_backward({input, scale});
-    context->saved_data["mean"] = statistics.mean;
-    context->saved_data["deviation"] = statistics.deviation;
-    context->saved_data["count"] = statistics.count;
     context->saved_data["call"] = c10::IValue::make_capsule(call);
-    return {normalize_by(input, scale, tensor_or_undefined(bias), statistics, call->eps)};
+    return {normalize_by(input, scale, tensor_or_undefined(bias), call->statistics, call->eps)};
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& output_gradients) {
     const auto saved = context->get_saved_variables();
-    auto& data = context->saved_data;
-    const auto holder = data["call"].toCapsule();
+    const auto holder = context->saved_data["call"].toCapsule();
     const auto& call = static_cast<const Call&>(*holder);
-    const auto result =
-        gradients(*call.model, output_gradients[0], saved[0], saved[1], data["mean"].toTensor(),
-                  data["deviation"].toTensor(), data["count"].toTensor(), call.eps, call.needs_input);
-    return {result[0], result[1], result[2], torch::Tensor(), torch::Tensor()};
+    const auto result = gradients(*call.model, output_gradients[0], saved[0], saved[1], call.statistics,
+                                  call.eps, call.needs_input);
+    return {result[0], result[1], result[2], torch::Tensor()};
   }
 };
 
@@ -323,8 +319,8 @@ std::tuple<torch::Tensor, torch::Tensor, torch::Tensor, torch::Tensor, std::int6
                              tensor_or_undefined(running_var), momentum, eps);
   }
   const auto output = SyncBatchNormFunction::apply(
-      input, is_mark ? MaybeTensor() : if_defined(weight), if_defined(bias), statistics,
-      c10::make_intrusive<SyncBatchNormFunction::Call>(model, eps, input.requires_grad()))[0];
+      input, is_mark ? MaybeTensor() : if_defined(weight), if_defined(bias),
+      c10::make_intrusive<SyncBatchNormFunction::Call>(model, statistics, eps, input.requires_grad()))[0];
   return {output, statistics.mean, statistics.deviation, statistics.count, sync_batch_norm_index};
 }
 
@@ -340,7 +336,7 @@ std::tuple<torch::Tensor, torch::Tensor, torch::Tensor> sync_batch_norm_backward
   const auto model = SyncedModels::all().find(weight, running_mean);
   if (!model) SyncedModel::throw_ended();
   const auto [of_input, of_weight, of_bias] = gradients(*model, gradient, input, tensor_or_undefined(weight),
-                                                        *mean, *deviation, reserve, eps, needed[0]);
+                                                        {*mean, {}, *deviation, reserve}, eps, needed[0]);
   return {of_input, of_weight, of_bias};
 }
 
