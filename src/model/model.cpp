@@ -229,7 +229,7 @@ void Model::load_state_dict(const std::vector<NamedTensor>& state) const {
   for (const auto& [own, value] : copies) own.copy_(*value);
 }
 
-EvalGuard::~EvalGuard() {
+ModelGuard::~ModelGuard() {
   try {
     if (restore_) restore_();
   } catch (...) {  // a module whose train() throws keeps its current mode

@@ -173,8 +173,7 @@ Recomputation::Recomputation(const Model& model) {
   for (const auto& unit : units(model)) units_.push_back(unit.module);
 }
 
-torch::Tensor Recomputation::run(std::size_t unit, const UnitRunner::Forward& forward,
-                                 const Tensors& inputs) {
+torch::Tensor Recomputation::run(std::size_t unit, const Forward& forward, const Tensors& inputs) {
   const detail::TensorList given(inputs.begin(), inputs.end());
   if (!at::GradMode::is_enabled() || given.empty() || !given.front().defined()) return forward(inputs);
   const auto& module = *units_.at(unit);
@@ -207,15 +206,6 @@ torch::Tensor Recomputation::run(std::size_t unit, const UnitRunner::Forward& fo
   }
   torch::autograd::set_history(output, call);
   return output;
-}
-
-RecomputedUnits::RecomputedUnits(const Model& model)
-    : recomputation_(model), guard_(run_units(model, *this)) {}
-
-RecomputedUnits::~RecomputedUnits() = default;
-
-torch::Tensor RecomputedUnits::run(std::size_t unit, const Forward& forward, const Tensors& inputs) {
-  return recomputation_.run(unit, forward, inputs);
 }
 
 }  // namespace etude::inline v0

@@ -3,6 +3,8 @@
 #include <torch/nn/module.h>
 #include <torch/types.h>
 
+#include <algorithm>
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <string_view>
@@ -18,19 +20,18 @@ namespace etude::inline v0::detail {
 inline constexpr std::size_t max_forward_tensors = 8;
 
 template <class M, std::size_t... I>
-constexpr bool forward_takes(std::index_sequence<I...>) {
+constexpr bool takes_tensors(std::index_sequence<I...>) {
   return requires(M & module, const torch::Tensor& tensor) {
            module.forward((static_cast<void>(I), tensor)...);
          };
 }
 
-template <class M, std::size_t N>
-concept ForwardTakes = N > 0 && forward_takes<M>(std::make_index_sequence<N>());
-
-template <class M, std::size_t... I>
-constexpr bool forward_takes_some(std::index_sequence<I...>) {
-  return (ForwardTakes<M, I + 1> || ...);
+/// For each number of tensors from 0, whether `forward` takes it.
+template <class M>
+inline constexpr auto forward_takes = []<std::size_t... I>(std::index_sequence<I...>) {
+  return std::array{false, takes_tensors<M>(std::make_index_sequence<I + 1>())...};
 }
+(std::make_index_sequence<max_forward_tensors>());
 
 // Converts to T, but not to anything that T converts to, since only one user-defined conversion is allowed.
 template <class T>
@@ -47,7 +48,7 @@ concept ForwardTakesWhole = requires(M& module, const OnlyFrom<T>& value) {
 
 template <class M>
 concept HasForward = ForwardTakesWhole<M, Tensors> || ForwardTakesWhole<M, Batch> ||
-                     forward_takes_some<M>(std::make_index_sequence<max_forward_tensors>());
+                     std::ranges::count(forward_takes<M>, true) > 0;
 
 struct ForwardProbe {
   void forward();
@@ -77,15 +78,6 @@ decltype(auto) forward_first(M& module, const Tensors& inputs, std::index_sequen
   return module.forward(inputs[I]...);
 }
 
-/// True if `forward` can be called with `count` tensors.
-template <class M>
-constexpr bool forward_accepts(std::size_t count) {
-  return [&]<std::size_t... I>(std::index_sequence<I...>) {
-    return ((count == I + 1 && ForwardTakes<M, I + 1>) || ...);
-  }
-  (std::make_index_sequence<max_forward_tensors>());
-}
-
 [[noreturn]] void throw_forward_does_not_take(std::string_view module, const Tensors& inputs);
 
 /// `use(module.forward(inputs...))`. Throws DataError if forward doesn't accept that number of inputs.
@@ -94,7 +86,7 @@ Result forward_all(M& module, const Tensors& inputs, Use use) {
   if constexpr (N > max_forward_tensors) {
     throw_forward_does_not_take(type_name<M>(), inputs);
   } else {
-    if constexpr (ForwardTakes<M, N>) {
+    if constexpr (forward_takes<M>[N]) {
       if (inputs.size() == N) return use(forward_first(module, inputs, std::make_index_sequence<N>()));
     }
     return forward_all<Result, N + 1>(module, inputs, std::move(use));

@@ -175,7 +175,7 @@ class Loss {
       if constexpr (requires { loss == nullptr; }) {
         if (loss == nullptr) throw ArgumentError("loss: it is an empty function");
       }
-      set_callable(std::move(loss));
+      set<typename decltype(detail::loss_parameters<T>())::type>(std::move(loss));
     }
   }
 
@@ -212,11 +212,42 @@ class Loss {
 
  private:
   template <class Types, class F>
-  void set(F f);
-  template <class F>
-  void set_callable(F f);
+  void set(F f) {
+    counts_items_ = detail::form_of<Types> == detail::LossForm::kCounting;
+    compute_ = [f = std::move(f)](const Tensors& outputs, const Tensors& labels,
+                                  std::optional<double> num_items) mutable {
+      return detail::call_loss(std::type_identity<Types>(), f, outputs, labels, num_items);
+    };
+  }
+
   template <class M>
-  void set_module(std::shared_ptr<M> module);
+  void set_module(std::shared_ptr<M> module) {
+    static_assert(std::derived_from<M, torch::nn::Module>,
+                  "etude: a loss held by pointer must derive from torch::nn::Module");
+    using Types = typename decltype(detail::forward_parameters<M>())::type;
+    module_ = module;
+    if constexpr (detail::form_of<Types> != detail::LossForm::kNone) {
+      set<Types>([module](const auto&... operands) { return module->forward(operands...); });
+    } else if constexpr (detail::HasForward<M>) {
+      compute_ = [module](const Tensors& outputs, const Tensors& labels, std::optional<double>) {
+        std::vector<torch::Tensor> all(outputs.begin(), outputs.end());
+        all.insert(all.end(), labels.begin(), labels.end());
+        return detail::forward_all<torch::Tensor>(*module, all,
+                                                  [](const torch::Tensor& loss) { return loss; });
+      };
+    } else {
+      static_assert(detail::HasForward<M>,
+                    "etude: a loss module needs a forward(output, target) that takes torch::Tensor");
+    }
+    if constexpr (type_name<M>().starts_with("torch::nn::")) {
+      compute_ = [compute = std::move(compute_)](const Tensors& outputs, const Tensors& labels,
+                                                 std::optional<double> n) {
+        constexpr auto name = short_type_name<M>();
+        detail::check_operands(name.substr(0, name.rfind("Impl")), outputs, labels);
+        return compute(outputs, labels, n);
+      };
+    }
+  }
 
   std::function<torch::Tensor(const Tensors&, const Tensors&, std::optional<double>)> compute_;
   std::shared_ptr<torch::nn::Module> module_;
@@ -229,47 +260,5 @@ class Loss {
   };
   mutable WeightsElsewhere weights_;
 };
-
-template <class Types, class F>
-void Loss::set(F f) {
-  counts_items_ = detail::form_of<Types> == detail::LossForm::kCounting;
-  compute_ = [f = std::move(f)](const Tensors& outputs, const Tensors& labels,
-                                std::optional<double> num_items) mutable {
-    return detail::call_loss(std::type_identity<Types>(), f, outputs, labels, num_items);
-  };
-}
-
-template <class F>
-void Loss::set_callable(F f) {
-  set<typename decltype(detail::loss_parameters<F>())::type>(std::move(f));
-}
-
-template <class M>
-void Loss::set_module(std::shared_ptr<M> module) {
-  static_assert(std::derived_from<M, torch::nn::Module>,
-                "etude: a loss held by pointer must derive from torch::nn::Module");
-  using Types = typename decltype(detail::forward_parameters<M>())::type;
-  module_ = module;
-  if constexpr (detail::form_of<Types> != detail::LossForm::kNone) {
-    set<Types>([module](const auto&... operands) { return module->forward(operands...); });
-  } else if constexpr (detail::HasForward<M>) {
-    compute_ = [module](const Tensors& outputs, const Tensors& labels, std::optional<double>) {
-      std::vector<torch::Tensor> all(outputs.begin(), outputs.end());
-      all.insert(all.end(), labels.begin(), labels.end());
-      return detail::forward_all<torch::Tensor>(*module, all, [](const torch::Tensor& loss) { return loss; });
-    };
-  } else {
-    static_assert(detail::HasForward<M>,
-                  "etude: a loss module needs a forward(output, target) that takes torch::Tensor");
-  }
-  if constexpr (type_name<M>().starts_with("torch::nn::")) {
-    compute_ = [compute = std::move(compute_)](const Tensors& outputs, const Tensors& labels,
-                                               std::optional<double> n) {
-      constexpr auto name = short_type_name<M>();
-      detail::check_operands(name.substr(0, name.rfind("Impl")), outputs, labels);
-      return compute(outputs, labels, n);
-    };
-  }
-}
 
 }  // namespace etude::inline v0

@@ -137,7 +137,10 @@ class NativeModel final : public AnyNativeModel {
   }
   bool has_forward() const override { return HasForward<M>; }
   bool takes_batch() const override { return ForwardTakesWhole<M, Batch>; }
-  bool accepts(std::size_t count) const override { return whole() ? count > 0 : forward_accepts<M>(count); }
+  bool accepts(std::size_t count) const override {
+    if constexpr (ForwardTakesWhole<M, Tensors> || ForwardTakesWhole<M, Batch>) return count > 0;
+    return count <= max_forward_tensors && forward_takes<M>[count];
+  }
 
   Tensors forward(const Tensors& inputs) override {
     if constexpr (ForwardTakesWhole<M, Tensors>) {
@@ -158,8 +161,6 @@ class NativeModel final : public AnyNativeModel {
   }
 
  private:
-  static constexpr bool whole() { return ForwardTakesWhole<M, Tensors> || ForwardTakesWhole<M, Batch>; }
-
   std::shared_ptr<M> module_;
 };
 
@@ -188,17 +189,20 @@ struct ModuleOf<T> {
 
 }  // namespace detail
 
-/// Puts a model in evaluation mode; its destructor restores the mode of every submodule.
-class EvalGuard {
+/// Undoes a change of a model on destruction.
+class ModelGuard {
  public:
-  explicit EvalGuard(std::function<void()> restore) : restore_(std::move(restore)) {}
-  EvalGuard(EvalGuard&& other) noexcept : restore_(std::exchange(other.restore_, nullptr)) {}
-  EvalGuard& operator=(EvalGuard&&) = delete;
-  ~EvalGuard();
+  explicit ModelGuard(std::function<void()> restore) : restore_(std::move(restore)) {}
+  ModelGuard(ModelGuard&& other) noexcept : restore_(std::exchange(other.restore_, nullptr)) {}
+  ModelGuard& operator=(ModelGuard&&) = delete;
+  ~ModelGuard();
 
  private:
   std::function<void()> restore_;
 };
+
+/// Restores the mode of every submodule of a model that has been put in evaluation mode.
+using EvalGuard = ModelGuard;
 
 /// A type-erased model; a copy refers to the same model. It is made from a `std::shared_ptr<M>` or
 /// `torch::nn::ModuleHolder<M>` of a module whose `forward` takes 1 to 8 tensors (by value or const

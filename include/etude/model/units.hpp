@@ -32,6 +32,9 @@ class UnitRunner {
   /// The unit as a function of its inputs, which may be stored and called again.
   using Forward = std::function<torch::Tensor(const Tensors& inputs)>;
 
+  UnitRunner() = default;
+  UnitRunner(const UnitRunner&) = delete;
+  UnitRunner& operator=(const UnitRunner&) = delete;
   virtual ~UnitRunner() = default;
   /// Called when the model calls a unit. `unit` is its index in `units(model)`.
   virtual torch::Tensor run(std::size_t unit, const Forward& forward, const Tensors& inputs) = 0;
@@ -150,18 +153,7 @@ class Units : public torch::nn::ModuleHolder<UnitsImpl<typename detail::ModuleOf
 std::vector<NamedModule> units(const Model& model);
 
 /// Ends `run_units` when it is destroyed.
-class UnitsGuard {
- public:
-  explicit UnitsGuard(std::function<void()> restore) : restore_(std::move(restore)) {}
-  UnitsGuard(UnitsGuard&& other) noexcept : restore_(std::exchange(other.restore_, nullptr)) {}
-  UnitsGuard& operator=(UnitsGuard&&) = delete;
-  ~UnitsGuard() {
-    if (restore_) restore_();
-  }
-
- private:
-  std::function<void()> restore_;
-};
+using UnitsGuard = ModelGuard;
 
 /// True if a UnitRunner runs the units of a model. Throws as `units` does.
 bool are_units_run(const Model& model);

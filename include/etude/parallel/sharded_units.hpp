@@ -31,8 +31,6 @@ std::unordered_map<std::string, std::size_t> unit_of_parameters(const Model& mod
 class ShardedUnits final : public UnitRunner {
  public:
   ShardedUnits(const Model& model, std::vector<FlatParameters*> parameters, bool recomputes = false);
-  ShardedUnits(const ShardedUnits&) = delete;
-  ShardedUnits& operator=(const ShardedUnits&) = delete;
   ~ShardedUnits() override;
 
   torch::Tensor run(std::size_t unit, const Forward& forward, const Tensors& inputs) override;
