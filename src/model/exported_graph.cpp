@@ -18,19 +18,20 @@
 
 namespace etude::inline v0::detail {
 
-namespace {
-
-using GraphValues = std::vector<c10::IValue>;
-
-}  // namespace
-
 torch::Tensor wrapped_number(const at::Scalar& number) {
   auto tensor = at::scalar_tensor(number, at::TensorOptions().dtype(number.type()));
   tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
   return tensor;
 }
 
+std::string ExportedGraph::Node::describe() const {
+  return operation ? fmt::format("node {} ({})", name, operation->schema().name())
+                   : fmt::format("node {}", name);
+}
+
 namespace {
+
+using GraphValues = std::vector<c10::IValue>;
 
 /// Replaces an undefined tensor by None: operators treat an undefined tensor as a tensor, but refuse None for
 /// one.
@@ -119,15 +120,6 @@ void run_graphs(const ExportedGraph::Node& node, torch::jit::Stack& stack, bool 
   }
   stack.assign(std::make_move_iterator(results.begin()), std::make_move_iterator(results.end()));
 }
-
-}  // namespace
-
-std::string ExportedGraph::Node::describe() const {
-  return operation ? fmt::format("node {} ({})", name, operation->schema().name())
-                   : fmt::format("node {}", name);
-}
-
-namespace {
 
 /// Calls a node's operator. An operator resizes the memory that it is given for its output, which may belong
 /// to the model.

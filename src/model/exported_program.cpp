@@ -22,7 +22,6 @@
 #include "etude/base/lower_case.hpp"
 #include "etude/io/entry_name.hpp"
 #include "etude/model/exported_graph_reader.hpp"
-#include "etude/model/exported_simplification.hpp"
 #include "etude/reflect/json_parser.hpp"
 
 namespace etude::inline v0::detail {

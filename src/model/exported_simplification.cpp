@@ -1,5 +1,3 @@
-#include "etude/model/exported_simplification.hpp"
-
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/types.h>
 

@@ -11,7 +11,17 @@
 #include <string_view>
 #include <utility>
 
-namespace etude::inline v0::detail {
+#include "etude/base/error.hpp"
+#include "etude/formats/exported_json.hpp"
+#include "etude/formats/pt2_archive.hpp"
+#include "etude/io/entry_name.hpp"
+#include "etude/model/exported_program.hpp"
+#include "etude/model/model.hpp"
+
+namespace etude::inline v0 {
+namespace detail {
+
+namespace {
 
 ExportedProgram load_program(const Pt2Archive& archive, const std::string& model,
                              Pt2Archive::NamedTensors& tensors) {
@@ -24,8 +34,6 @@ ExportedProgram load_program(const Pt2Archive& archive, const std::string& model
   }
   return program;
 }
-
-namespace {
 
 LossItems loss_items_of(const ExportedJson& json, std::string_view where) {
   const auto& items = exported_text(json, where);
@@ -41,26 +49,23 @@ std::map<std::string, std::string> names_of(const ExportedJson& json, std::strin
   return names;
 }
 
-}  // namespace
-
-ExportNotes take_notes(ModelFiles& files, std::string_view archive) {
-  ExportNotes notes;
-  const auto file = files.extract("etude.json");
-  if (!file) return notes;
-  const auto where = fmt::format("{}: extra/etude.json", archive);
+/// Reads the notes that tools/export.py writes about a model, and removes them from its files.
+void take_notes(ExportedModuleImpl::Content& content) {
+  const auto file = content.files.extract("etude.json");
+  if (!file) return;
+  const auto where = fmt::format("{}: extra/etude.json", content.name);
   const auto json = exported_json(file.mapped(), where);
   if (!json.is_object()) throw exported_fault(where, "it isn't an object");
   if (const auto items = json.find("loss_items"); items != json.end())
-    notes.loss_items = loss_items_of(*items, where);
-  if (const auto tied = json.find("tied"); tied != json.end()) notes.tied = names_of(*tied, where);
+    content.loss_items = loss_items_of(*items, where);
+  if (const auto tied = json.find("tied"); tied != json.end()) content.tied = names_of(*tied, where);
   if (const auto adapter = json.find("adapter"); adapter != json.end())
-    notes.adapter = names_of(*adapter, where);
-  return notes;
+    content.adapter = names_of(*adapter, where);
 }
 
-}  // namespace etude::inline v0::detail
+}  // namespace
 
-namespace etude::inline v0 {
+}  // namespace detail
 
 ExportedModule load_exported(const std::filesystem::path& path) {
   const auto opened = std::make_shared<const Pt2Archive>(path);
@@ -81,10 +86,7 @@ ExportedModule load_exported(const std::filesystem::path& path) {
                                       .tensors = archive.weights(*training),
                                       .files = archive.extra_files(),
                                       .archive = opened};
-  auto notes = detail::take_notes(content.files, archive.name());
-  content.loss_items = notes.loss_items;
-  content.tied = std::move(notes.tied);
-  content.adapter = std::move(notes.adapter);
+  detail::take_notes(content);
   content.training = detail::load_program(archive, *training, content.tensors);
   if (evaluation != models.end())
     content.evaluation = std::make_shared<detail::ExportedProgram>(

@@ -16,7 +16,6 @@
 #include "common/fault_of.hpp"
 #include "etude/libtorch/autocast.hpp"
 #include "etude/model/exported_graph_reader.hpp"
-#include "etude/model/exported_simplification.hpp"
 
 namespace model_exported_graph_test {
 

@@ -94,6 +94,10 @@ class ExportedGraph {
                 bool training) const;
 };
 
+/// Removes slices that take a whole tensor, because their backward pass would copy it, and fuses the eight
+/// operators of Hugging Face's "gelu_new" into one, which gives the same numbers up to rounding.
+void simplify(ExportedGraph& graph);
+
 /// True if a node has an effect besides computing its outputs.
 bool has_effect(const ExportedGraph::Node& node);
 
