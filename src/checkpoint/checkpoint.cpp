@@ -69,9 +69,7 @@ void write_program_tensors(FolderWriter& writer, const StateDict& tensors,
     }
     parts.emplace(name, std::to_string(part));
   }
-  const auto out = writer.create(program_tensors_file);
-  write_safetensors(*out, small, parts);
-  out->finish();
+  write_tensors(writer, program_tensors_file, small, parts);
 }
 
 }  // namespace
@@ -92,15 +90,11 @@ std::string program_part_file(std::string_view tensor, std::int64_t part) {
 void CheckpointContents::write(FolderWriter& writer,
                                const std::optional<std::filesystem::path>& before) const {
   write_model_files(writer, model);
-  for (const auto& [file, list] : tensors) {
-    if (file == program_tensors_file) {
+  for (const auto& [file, list] : tensors)
+    if (file == program_tensors_file)
       detail::write_program_tensors(writer, list, before);
-      continue;
-    }
-    const auto out = writer.create(file);
-    write_safetensors(*out, list, {});
-    out->finish();
-  }
+    else
+      write_tensors(writer, file, list);
   for (const auto& [file, text] : texts) writer.write_text(file, text);
 }
 

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -42,9 +43,7 @@ std::string renamed(const std::string& name, const LoadWeightsOptions& options) 
 void add_names(std::string& text, std::string_view what, const std::vector<std::string>& names) {
   constexpr std::size_t most = 10;
   if (names.empty()) return;
-  text += fmt::format(
-      "{}: {}", what,
-      fmt::join(names.begin(), names.begin() + std::ptrdiff_t(std::min(most, names.size())), ", "));
+  text += fmt::format("{}: {}", what, fmt::join(std::span(names).first(std::min(most, names.size())), ", "));
   if (names.size() > most) text += fmt::format(" and {} more", names.size() - most);
   text += '\n';
 }

@@ -66,14 +66,6 @@ StateDict read_tensors_if_any(FolderReader& folder, const std::string& name) {
   return folder.has(name) ? load_safetensors(folder.map(name)).tensors : StateDict();
 }
 
-}  // namespace
-
-}  // namespace detail
-
-namespace detail {
-
-namespace {
-
 /// The content of `program_state.json`.
 struct ProgramValues {
   ETUDE_STRUCT(ProgramValues,
@@ -190,14 +182,8 @@ ResumePoint read_resume_point(FolderReader& folder) {
       .model = read_model_files(folder),
       .state = detail::read_json<TrainerState>(folder, "trainer_state.json"),
       .progress = detail::read_progress(folder),
-      .optimizers = {},
       .training_args = detail::read_json_if_any<nlohmann::ordered_json>(folder, "training_args.json"),
-      .random = {},
-      .group_random = {},
-      .sampler = {},
       .half_done = detail::read_tensors_if_any(folder, half_done_file),
-      .carried = {},
-      .group_carried = {},
       .program_state = detail::read_program_state(folder)};
   auto names = point.progress ? point.progress->optimizers : std::vector<std::string>();
   if (names.empty()) names.emplace_back();

@@ -117,29 +117,28 @@ std::vector<std::string> CheckpointStore::clean() {
   auto problems = recover_replaced(*files_, output_dir_, [](const std::filesystem::path& path) {
     return checkpoint_step(path).has_value();
   });
-  std::vector<std::filesystem::path> leftovers, others;
+  std::vector<std::pair<std::filesystem::path, bool>> found;  // true for the folder of a checkpoint
   std::error_code error;
   for (std::filesystem::directory_iterator entry(output_dir_, error), end; !error && entry != end;
        entry.increment(error)) {
     std::error_code gone;
     const auto name = entry->path().filename().string();
     const auto type = entry->symlink_status(gone).type();
-    if (detail::is_leftover(name)) leftovers.push_back(entry->path());
-    if ((type == std::filesystem::file_type::symlink && name.starts_with(".latest.")) ||
-        (type == std::filesystem::file_type::regular && name.starts_with(".trainer_state.json.") &&
-         name.ends_with(".partial")))
-      others.push_back(entry->path());
+    if (detail::is_leftover(name))
+      found.emplace_back(entry->path(), true);
+    else if ((type == std::filesystem::file_type::symlink && name.starts_with(".latest.")) ||
+             (type == std::filesystem::file_type::regular && name.starts_with(".trainer_state.json.") &&
+              name.ends_with(".partial")))
+      found.emplace_back(entry->path(), false);
   }
-  const auto attempt = [&](const auto& remove, const std::filesystem::path& path) {
-    try {
-      remove(path);
+  for (const auto& [path, is_folder] : found) try {
+      if (is_folder)
+        remove_abandoned(*files_, path);
+      else
+        files_->remove_all(path);
     } catch (const CheckpointError& problem) {
       problems.emplace_back(problem.what());
     }
-  };
-  for (const auto& path : leftovers)
-    attempt([&](const auto& folder) { remove_abandoned(*files_, folder); }, path);
-  for (const auto& path : others) attempt([&](const auto& file) { files_->remove_all(file); }, path);
   return problems;
 }
 

@@ -11,12 +11,6 @@
 
 namespace etude::inline v0 {
 
-CheckpointWriter::Reason::Reason(CheckpointWriter& writer, std::string reason) : writer_(writer) {
-  writer_.reason_ = std::move(reason);
-}
-
-CheckpointWriter::Reason::~Reason() { writer_.reason_ = "periodic"; }
-
 CheckpointWriter::CheckpointWriter(const TrainingArguments& args, const std::shared_ptr<FileSystem>& files)
     : args_(args), files_(files) {}
 

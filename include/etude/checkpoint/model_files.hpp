@@ -47,6 +47,10 @@ bool is_shard_name(std::string name);
 
 }  // namespace detail
 
+/// Writes tensors into a safetensors file of a folder.
+void write_tensors(FolderWriter& writer, const std::string& file, const StateDict& tensors,
+                   const std::map<std::string, std::string>& metadata = {});
+
 /// Writes a state as one `model.safetensors` or, if its tensors exceed `max_shard_size` bytes, as several
 /// files and their index. A tensor with several names is written once; the file's metadata lists the other
 /// names, so that Python's safetensors.torch.load_model ties them again.

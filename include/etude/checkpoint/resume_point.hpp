@@ -32,12 +32,13 @@ struct ResumePoint {
   StateDict model;
   TrainerState state;
   std::optional<TrainingProgress> progress;
-  std::map<std::string, SavedOptimizer> optimizers;  ///< by name
+  std::map<std::string, SavedOptimizer> optimizers = {};  ///< by name
   std::optional<nlohmann::ordered_json> training_args;
-  RandomState random, group_random;  ///< at the checkpoint, and when its unfinished accumulation began
-  std::string sampler;
+  RandomState random = {},
+              group_random = {};  ///< at the checkpoint, and when its unfinished accumulation began
+  std::string sampler = {};
   StateDict half_done;
-  CarriedTensors carried, group_carried;  ///< likewise
+  CarriedTensors carried = {}, group_carried = {};  ///< likewise
   /// The variables of each process, by rank; unset if the checkpoint has none.
   std::optional<std::vector<SavedVariables>> program_state;
 };

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "etude/base/scoped_value.hpp"
 #include "etude/checkpoint/checkpoint.hpp"
 #include "etude/checkpoint/snapshot_buffers.hpp"
 #include "etude/checkpoint/store.hpp"
@@ -23,15 +24,9 @@ class CheckpointWriter {
  public:
   /// Sets the reason that manifests give for their checkpoint during its lifetime; otherwise it is
   /// "periodic".
-  class Reason {
+  class Reason : ScopedValue<std::string> {
    public:
-    Reason(CheckpointWriter& writer, std::string reason);
-    Reason(const Reason&) = delete;
-    Reason& operator=(const Reason&) = delete;
-    ~Reason();
-
-   private:
-    CheckpointWriter& writer_;
+    Reason(CheckpointWriter& writer, std::string reason) : ScopedValue(writer.reason_, std::move(reason)) {}
   };
 
   /// `args` and `files` must outlive this object; `files` may be null, or become null.
