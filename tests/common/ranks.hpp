@@ -18,6 +18,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <string>
 #include <system_error>
@@ -50,14 +51,19 @@ inline std::int64_t free_port() {
 
 using Met = std::unique_ptr<etude::Communicator>;
 
+/// The message of each rank's exception, or "".
+using Faults = std::vector<std::string>;
+
+/// Locked while ranks in threads check something, since doctest's assertions wait for each other.
+inline std::mutex checks;
+
 /// Runs `act` as each of `world_size` ranks, in threads of this process that are connected by Gloo, or by
-/// what `over` makes of that. Returns the message of each rank's exception, or "".
-inline std::vector<std::string> as_ranks(std::int64_t world_size,
-                                         const std::function<void(etude::Communicator&)>& act,
-                                         std::chrono::milliseconds timeout = std::chrono::seconds(30),
-                                         const std::function<Met(Met)>& over = {}) {
+/// what `over` makes of that.
+inline Faults as_ranks(std::int64_t world_size, const std::function<void(etude::Communicator&)>& act,
+                       std::chrono::milliseconds timeout = std::chrono::seconds(30),
+                       const std::function<Met(Met)>& over = {}) {
   const auto port = free_port();
-  std::vector<std::string> faults(static_cast<std::size_t>(world_size));
+  Faults faults(static_cast<std::size_t>(world_size));
   std::vector<std::jthread> ranks;
   for (std::int64_t rank = 0; rank < world_size; ++rank)
     ranks.emplace_back([&, rank] {

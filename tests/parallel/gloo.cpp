@@ -21,10 +21,8 @@
 
 namespace parallel_gloo_test {
 
-using Faults = std::vector<std::string>;
-
-// Doctest's assertions wait for each other.
-std::mutex checks;
+using toy::checks;
+using toy::Faults;
 
 TEST_CASE("every rank has the sum over all, of each dtype, also in a part of a buffer") {
   for (const std::int64_t world : {1, 2, 4}) {
@@ -194,6 +192,17 @@ TEST_CASE("ranks that send different messages are told both, though Gloo itself 
     }
 }
 
+/// The second of two ranks, which meet at this port.
+etude::Launch second_at(std::int64_t port) {
+  return {.rank = 1,
+          .world_size = 2,
+          .local_rank = 1,
+          .local_world_size = 2,
+          .launcher = "torchrun",
+          .master_addr = "127.0.0.1",
+          .master_port = port};
+}
+
 /// A port that accepts connections but never answers.
 class SilentPort {
  public:
@@ -221,14 +230,8 @@ class SilentPort {
 TEST_CASE("a port that accepts and says nothing ends at the timeout, whoever serves the store") {
   const SilentPort port;
   for (const bool agent_serves_store : {false, true}) {
-    const etude::Launch launch{.rank = 1,
-                               .world_size = 2,
-                               .local_rank = 1,
-                               .local_world_size = 2,
-                               .launcher = "torchrun",
-                               .master_addr = "127.0.0.1",
-                               .master_port = port.number,
-                               .agent_serves_store = agent_serves_store};
+    auto launch = second_at(port.number);
+    launch.agent_serves_store = agent_serves_store;
     const auto begin = std::chrono::steady_clock::now();
     const auto fault = toy::fault_of<etude::CommunicationError>(
         [&] { etude::join_with_gloo(launch, {.timeout = std::chrono::milliseconds(600)}); });
@@ -239,15 +242,9 @@ TEST_CASE("a port that accepts and says nothing ends at the timeout, whoever ser
 }
 
 TEST_CASE("an address that can't be reached is named") {
-  const etude::Launch launch{.rank = 1,
-                             .world_size = 2,
-                             .local_rank = 1,
-                             .local_world_size = 2,
-                             .launcher = "torchrun",
-                             .master_addr = "127.0.0.1",
-                             .master_port = toy::free_port()};
-  const auto fault = toy::fault_of<etude::CommunicationError>(
-      [&] { etude::join_with_gloo(launch, {.timeout = std::chrono::milliseconds(300)}); });
+  const auto fault = toy::fault_of<etude::CommunicationError>([] {
+    etude::join_with_gloo(second_at(toy::free_port()), {.timeout = std::chrono::milliseconds(300)});
+  });
   CHECK(toy::contains(fault, "rank 1 of 2: the processes can't meet at 127.0.0.1:"));
 }
 

@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "common/ranks.hpp"
+#include "etude/base/error.hpp"
 #include "etude/optim/flat_parameters.hpp"
 
 namespace parallel_gradient_reducer_test {
 
-using Faults = std::vector<std::string>;
-
-std::mutex checks;  // Doctest's assertions wait for each other.
+using toy::checks;
+using toy::Faults;
 
 // Three layers with weights and biases in different groups, as for weight decay.
 struct Net {
@@ -44,6 +44,15 @@ struct Net {
   std::vector<std::string> names;
 };
 
+// A net whose gradients are summed.
+struct Reduced : Net {
+  Reduced(etude::Communicator& ranks, std::int64_t chunk_bytes)
+      : reducer(ranks, {&flat}, names, chunk_bytes) {}
+
+  etude::FlatParameters flat{groups};
+  etude::GradientReducer reducer;
+};
+
 // The gradients of all ranks, summed.
 std::vector<torch::Tensor> expected_gradients(std::int64_t world) {
   Net net;
@@ -59,22 +68,20 @@ TEST_CASE("gradients are summed over all ranks, chunk by chunk, while backward r
       CAPTURE(chunk_bytes);
       const auto expected = expected_gradients(world);
       const auto faults = toy::as_ranks(world, [&](etude::Communicator& ranks) {
-        Net net;
-        etude::FlatParameters flat(net.groups);
-        etude::GradientReducer reducer(ranks, {&flat}, net.names, chunk_bytes);
+        Reduced net(ranks, chunk_bytes);
         for (int step = 0; step < 2; ++step) {
-          flat.zero_grad();
-          reducer.begin();
+          net.flat.zero_grad();
+          net.reducer.begin();
           net.loss(ranks.rank()).backward();
-          reducer.finish();
+          net.reducer.finish();
           const std::lock_guard lock(checks);
           const auto parameters = net.parameters();
           for (std::size_t i = 0; i < expected.size(); ++i)
             CHECK(torch::allclose(parameters[i].second.grad(), expected[i]));
-          CHECK(reducer.sent_early() == reducer.chunks());
+          CHECK(net.reducer.sent_early() == net.reducer.chunks());
         }
         const std::lock_guard lock(checks);
-        CHECK(reducer.chunks() == (chunk_bytes == 1 ? 6 : chunk_bytes == 600 ? 2 : 1));
+        CHECK(net.reducer.chunks() == (chunk_bytes == 1 ? 6 : chunk_bytes == 600 ? 2 : 1));
       });
       CHECK(faults == Faults(static_cast<std::size_t>(world)));
     }
@@ -105,12 +112,10 @@ struct Watching : etude::Communicator {
 TEST_CASE("the results of the processes are under way together with the gradients") {
   const auto faults = toy::as_ranks(2, [](etude::Communicator& real) {
     Watching ranks(real);
-    Net net;
-    etude::FlatParameters flat(net.groups);
-    etude::GradientReducer reducer(ranks, {&flat}, net.names, 600);
-    reducer.begin();
+    Reduced net(ranks, 600);
+    net.reducer.begin();
     net.loss(ranks.rank()).backward();
-    const auto all = reducer.finish(etude::GradientsResult::complete, {1.5, 2});
+    const auto all = net.reducer.finish(etude::GradientsResult::complete, {1.5, 2});
     const std::lock_guard lock(checks);
     CHECK(ranks.beside_results == 2);
     CHECK(ranks.under_way == 0);
@@ -123,14 +128,12 @@ TEST_CASE("the results of the processes are under way together with the gradient
 TEST_CASE("only the backward pass behind begin() sends, with what accumulated before") {
   const auto expected = expected_gradients(2);
   const auto faults = toy::as_ranks(2, [&](etude::Communicator& ranks) {
-    Net net;
-    etude::FlatParameters flat(net.groups);
-    etude::GradientReducer reducer(ranks, {&flat}, net.names, 1);
-    flat.zero_grad();
+    Reduced net(ranks, 1);
+    net.flat.zero_grad();
     net.loss(ranks.rank()).backward();
-    reducer.begin();
+    net.reducer.begin();
     net.loss(ranks.rank()).backward();
-    reducer.finish();
+    net.reducer.finish();
     net.loss(ranks.rank()).backward();  // affects only this rank
     const std::lock_guard lock(checks);
     const auto own = [&](std::size_t i) {
@@ -176,17 +179,15 @@ TEST_CASE("a parameter that only some ranks use counts as used by all, and one t
 TEST_CASE("a model that moves to another dtype between two updates is reduced in it") {
   const auto expected = expected_gradients(2);
   const auto faults = toy::as_ranks(2, [&](etude::Communicator& ranks) {
-    Net net;
-    etude::FlatParameters flat(net.groups);
-    etude::GradientReducer reducer(ranks, {&flat}, net.names, 1);
+    Reduced net(ranks, 1);
     const auto step = [&](torch::Dtype dtype) {
-      flat.zero_grad();
-      reducer.begin();
+      net.flat.zero_grad();
+      net.reducer.begin();
       net.layers->forward(torch::full({3, 8}, 1.0 + static_cast<double>(ranks.rank()), dtype))
           .square()
           .sum()
           .backward();
-      reducer.finish();
+      net.reducer.finish();
     };
     step(torch::kFloat);
     net.layers->to(torch::kDouble);
@@ -197,7 +198,7 @@ TEST_CASE("a model that moves to another dtype between two updates is reduced in
       CHECK((parameters[i].second.grad().scalar_type() == torch::kDouble));
       CHECK(torch::allclose(parameters[i].second.grad(), expected[i].to(torch::kDouble), 1e-5));
     }
-    CHECK(reducer.sent_early() == reducer.chunks());
+    CHECK(net.reducer.sent_early() == net.reducer.chunks());
   });
   CHECK(faults == Faults(2));
 }

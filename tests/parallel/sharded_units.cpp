@@ -24,7 +24,7 @@
 
 namespace parallel_sharded_units_test {
 
-using Faults = std::vector<std::string>;
+using toy::Faults;
 
 struct BlockImpl : torch::nn::Module {
   torch::nn::Linear linear{register_module("linear", torch::nn::Linear(8, 8))};

@@ -30,11 +30,10 @@
 namespace parallel_shards_test {
 
 using etude::ShardStage;
-using Faults = std::vector<std::string>;
+using toy::checks;
+using toy::Faults;
 using Groups = std::vector<etude::ParameterGroup>;
 using Make = std::function<std::unique_ptr<etude::Optimizer>(const Groups&)>;
-
-std::mutex checks;  // Doctest's assertions wait for each other.
 
 constexpr std::int64_t items = 12;  // in each backward pass of all ranks together
 

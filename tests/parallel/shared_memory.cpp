@@ -29,10 +29,8 @@
 
 namespace parallel_shared_memory_test {
 
-using Faults = std::vector<std::string>;
-
-// Doctest's assertions wait for each other.
-std::mutex checks;
+using toy::checks;
+using toy::Faults;
 
 /// Runs `act` as ranks in threads that share memory. A warning fails the test.
 template <class Act>

@@ -19,9 +19,8 @@
 
 namespace parallel_sync_batch_norm_test {
 
-using Faults = std::vector<std::string>;
-
-std::mutex checks;  // Doctest's assertions wait for each other.
+using toy::checks;
+using toy::Faults;
 
 // A whole batch [n, 3, ...] in which each channel and each example has a different mean and variance.
 torch::Tensor whole_batch(std::int64_t n, std::int64_t dims, torch::ScalarType type) {
