@@ -94,7 +94,7 @@ void CheckpointContents::write(FolderWriter& writer,
     if (file == program_tensors_file)
       detail::write_program_tensors(writer, list, before);
     else
-      write_tensors(writer, file, list);
+      detail::write_tensors(writer, file, list);
   for (const auto& [file, text] : texts) writer.write_text(file, text);
 }
 

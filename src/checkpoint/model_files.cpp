@@ -184,6 +184,13 @@ void check_shard(const std::filesystem::path& path, StateDict& tensors, const Mo
 
 }  // namespace
 
+void write_tensors(FolderWriter& writer, const std::string& file, const StateDict& tensors,
+                   const std::map<std::string, std::string>& metadata) {
+  const auto out = writer.create(file);
+  write_safetensors(*out, tensors, metadata);
+  out->finish();
+}
+
 bool is_shard_name(std::string name) {
   for (auto& letter : name)
     if (letter >= '1' && letter <= '9') letter = '0';
@@ -192,16 +199,10 @@ bool is_shard_name(std::string name) {
 
 }  // namespace detail
 
-void write_tensors(FolderWriter& writer, const std::string& file, const StateDict& tensors,
-                   const std::map<std::string, std::string>& metadata) {
-  const auto out = writer.create(file);
-  write_safetensors(*out, tensors, metadata);
-  out->finish();
-}
-
 void write_model_files(FolderWriter& writer, const StateDict& state, std::uint64_t max_shard_size) {
   const auto plan = detail::plan_model_files(state, max_shard_size);
-  for (const auto& shard : plan.shards) write_tensors(writer, shard.file, shard.tensors, shard.metadata);
+  for (const auto& shard : plan.shards)
+    detail::write_tensors(writer, shard.file, shard.tensors, shard.metadata);
   if (!plan.index.empty()) writer.write_text(model_index_file, plan.index);
 }
 

@@ -42,14 +42,14 @@ struct UntiedState {
 /// such views overlap, Python's load_model(strict=True) reports one of their names as unexpected.
 UntiedState without_ties(const StateDict& state);
 
+/// Writes tensors into a safetensors file of a folder.
+void write_tensors(FolderWriter& writer, const std::string& file, const StateDict& tensors,
+                   const std::map<std::string, std::string>& metadata = {});
+
 /// True if `name` is a valid file name for a shard of a model.
 bool is_shard_name(std::string name);
 
 }  // namespace detail
-
-/// Writes tensors into a safetensors file of a folder.
-void write_tensors(FolderWriter& writer, const std::string& file, const StateDict& tensors,
-                   const std::map<std::string, std::string>& metadata = {});
 
 /// Writes a state as one `model.safetensors` or, if its tensors exceed `max_shard_size` bytes, as several
 /// files and their index. A tensor with several names is written once; the file's metadata lists the other
