@@ -55,12 +55,36 @@ def callbacks():
             yield f"{name} is new: add a line with it to tests/testing/laws_*.cpp"
 
 
+# These need only sizes, devices or gradients of the parameters.
+READ_NO_PARAMETERS = {
+    "ClippedGradientNormMonitor",
+    "DeviceMemoryMonitor",
+    "EvaluationSamplesCallback",
+    "GradientNormMonitor",
+    "MemoryMetricsCallback",
+    "ModelSummaryCallback",
+    "MoveModulesToDeviceCallback",
+    "ProfilerCallback",
+    "ReportCallback",
+}
+
+
+def parameters():
+    for name, (_, _, _, body, path) in sorted(ALL.items()):
+        if name in READ_NO_PARAMETERS or "reads_parameters()" in body or not callback_table.is_callback(name):
+            continue
+        source = ROOT / "src" / included(path).relative_to(HEADERS).with_suffix("")
+        code = "".join(each.read_text() for each in [path, source.with_suffix(".cpp"), *source.glob("*.cpp")] if each.exists())
+        if re.search(r"\b(named_parameters|parameters|state_dict)\(\)|\bAveragedWeights\b", code):
+            yield f"{name} uses the model's parameters: add reads_parameters(), or its name to READ_NO_PARAMETERS in tests/complete.py"
+
+
 def arguments():
     for name, _, _ in declared(ALL["TrainingArguments"][3])[0]:
         if name not in words("tests/**/*.?pp") | words("tests/**/*.py"):
             yield f"{name} is new: test the code that obeys it, in the folder of tests/ with that code's name"
 
 
-found = [*events(), *callbacks(), *arguments()]
+found = [*events(), *callbacks(), *parameters(), *arguments()]
 print("\n".join(found))
 sys.exit(bool(found))

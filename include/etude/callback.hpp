@@ -211,18 +211,12 @@ consteval bool has_foreign_handler() {
 
 template <class F>
 struct parameter_of {};
-template <class R, class C, class A>
-struct parameter_of<R (C::*)(A)> : std::type_identity<A> {};
-template <class R, class C, class A>
-struct parameter_of<R (C::*)(A) const> : std::type_identity<A> {};
-template <class R, class C, class A>
-struct parameter_of<R (C::*)(A) noexcept> : std::type_identity<A> {};
-template <class R, class C, class A>
-struct parameter_of<R (C::*)(A) const noexcept> : std::type_identity<A> {};
-template <class R, class A>
-struct parameter_of<R (*)(A)> : std::type_identity<A> {};
-template <class R, class A>
-struct parameter_of<R (*)(A) noexcept> : std::type_identity<A> {};
+template <class R, class C, class A, bool is_noexcept>
+struct parameter_of<R (C::*)(A) noexcept(is_noexcept)> : std::type_identity<A> {};
+template <class R, class C, class A, bool is_noexcept>
+struct parameter_of<R (C::*)(A) const noexcept(is_noexcept)> : std::type_identity<A> {};
+template <class R, class A, bool is_noexcept>
+struct parameter_of<R (*)(A) noexcept(is_noexcept)> : std::type_identity<A> {};
 
 template <class On>
 consteval auto parameter_of_object() {
@@ -281,6 +275,16 @@ concept runs_last = requires { requires Callback::runs_last; };
 /// Forwards all events, so reads and writes are up to the callbacks that it holds.
 template <class Callback>
 concept forwards_events = std::same_as<Callback, RuntimeCallbacks>;
+
+/// Whether a callback reads the parameters of the model between steps, where ShardedDataParallel<3> keeps
+/// none whole: the result of its method `bool reads_parameters() const`; false without one.
+template <class Callback>
+bool reads_parameters(const Callback& callback) {
+  if constexpr (requires { &Callback::reads_parameters; })
+    return callback.reads_parameters();
+  else
+    return false;
+}
 
 template <class T, class... List>
 inline constexpr int count_of = (0 + ... + int{std::same_as<T, List>});

@@ -25,6 +25,7 @@
 #include "etude/loop/event_source.hpp"
 #include "etude/loop/host_loop.hpp"
 #include "etude/loop/optimizer_handle.hpp"
+#include "etude/loop/sharded_parameters.hpp"
 #include "etude/loop/trainer_checks.hpp"
 #include "etude/loop/trainer_methods.hpp"
 #include "etude/loop/trainer_table.hpp"
@@ -211,7 +212,8 @@ class TrainerBase {
     }
   }
 
-  /// Adds a callback at run time; it runs after those of the list. It doesn't receive `InitEnd`.
+  /// Adds a callback at run time; it runs after those of the list. It doesn't receive `InitEnd`. Throws
+  /// `ArgumentError`, during a training with ShardedDataParallel<3>, for one that reads the parameters.
   template <class Given>
   CallbackHandle add_callback(Given&& callback) {
     using Callback = std::remove_cvref_t<Given>;
@@ -224,6 +226,8 @@ class TrainerBase {
                     !detail::handles_only<Callback, InitEnd>(typename Composed::known_events{}),
                     mistake::InitEnd_has_gone_by_at_run_time_so_list_the_callback_in_the_type_of_the_trainer<
                         Callback>>());
+      if (core().sharded_units && detail::reads_parameters(std::as_const(callback)))
+        detail::refuse_reader(short_type_name<Callback>());
       return runtime().template add<Composed::closed>(typename Composed::known_events{},
                                                       std::forward<Given>(callback));
     }

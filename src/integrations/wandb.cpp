@@ -16,10 +16,12 @@
 #include "etude/any_trainer.hpp"
 #include "etude/base/counting.hpp"
 #include "etude/base/interrupt.hpp"
+#include "etude/base/lower_case.hpp"
 #include "etude/base/message.hpp"
 #include "etude/callbacks/log_file.hpp"
 #include "etude/callbacks/model_summary.hpp"
 #include "etude/integrations/shared/arguments.hpp"
+#include "etude/integrations/shared/environment.hpp"
 #include "etude/integrations/shared/parameters.hpp"
 #include "etude/integrations/wandb/offline_run.hpp"
 #include "etude/integrations/wandb/run_settings.hpp"
@@ -102,6 +104,11 @@ bool WandbCallback::is_available() {
   } catch (const ArgumentError&) {
     return true;  // so that the training reports the error
   }
+}
+
+bool WandbCallback::reads_parameters() const {
+  const auto watched = detail::lower_case(detail::option_or_environment(watch, "WANDB_WATCH"));
+  return (watched == "parameters" || watched == "all") && detail::wandb_is_enabled(*this);
 }
 
 std::string WandbCallback::folder() const { return open_run ? open_run->run.folder().string() : ""; }

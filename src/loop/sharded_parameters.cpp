@@ -49,6 +49,13 @@ std::unordered_map<std::string, std::size_t> unit_of_shards(const RunSettings& r
 
 }  // namespace
 
+void refuse_reader(std::string_view callback) {
+  throw ArgumentError(
+      fmt::format("{} reads the parameters between steps: can't be used with ShardedDataParallel<3>, "
+                  "which keeps them divided among the processes",
+                  callback));
+}
+
 void shard_optimizers(const RunSettings& run, Trained& trained) {
   const auto unit_of = unit_of_shards(run, trained);
   for (const auto& each : trained.optimizers)

@@ -313,6 +313,8 @@ void Update::begin_training() {
     throw ArgumentError(
         "pure_bf16 is true: must be false with a target_of another module, whose small moves bfloat16 rounds "
         "away");
+  if (core_.shard_stage == ShardStage::parameters)
+    if (const auto reader = events_.reader_of_parameters(); !reader.empty()) detail::refuse_reader(reader);
   if (core_.shard_stage) detail::shard_optimizers(core_, core_);
   if (core_.args.offload_optimizer) core_.offload_moments();
   if (core_.args.cuda_graph) captured_step_.begin();

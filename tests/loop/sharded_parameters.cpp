@@ -224,6 +224,51 @@ TEST_CASE("with shares of the parameters, a callback that reads them is refused 
                    "ShardedDataParallel<3>") != fault.npos);
 }
 
+/// Reads the parameters if it is told to.
+struct Reader {
+  using this_callback = Reader;
+  bool reads = true;
+  bool reads_parameters() const { return reads; }
+  void on(const etude::StepEnd&) { ++steps; }
+  int steps = 0;
+};
+
+constexpr const char* reader_refused =
+    "Reader reads the parameters between steps: can't be used with ShardedDataParallel<3>, which keeps them "
+    "divided among the processes";
+
+TEST_CASE("with shares of the parameters, a callback says by its options whether it reads them") {
+  if (toy::launches(2)) return;
+  etude::Trainer<Sharded, Reader> reads(problem(net(), 4, 1));
+  CHECK(toy::fault_of<etude::ArgumentError>([&] { reads.train(); }) == reader_refused);
+  etude::Trainer<Sharded, Reader> counts(problem(net(), 4, 1), Reader{.reads = false});
+  counts.train();
+  CHECK(counts.callback<Reader>().steps == 12);
+}
+
+TEST_CASE("with shares of the parameters, a callback that reads them can't be added at run time") {
+  if (toy::launches(2)) return;
+  using Trainer = etude::Trainer<Sharded, etude::RuntimeCallbacks>;
+  Trainer before(problem(net(), 4, 1));
+  before.add_callback(Reader{});
+  CHECK(toy::fault_of<etude::ArgumentError>([&] { before.train(); }) == reader_refused);
+  before.pop_callback<Reader>();
+  before.add_callback(Reader{.reads = false});
+  before.train();
+  CHECK(before.callback<Reader>().steps == 12);
+
+  Trainer during(problem(net(), 4, 1));
+  std::string fault;
+  during.add_callback(etude::on<etude::StepEnd>().once(2).call([&](const etude::StepEnd&) {
+    fault = toy::fault_of<etude::ArgumentError>([&] { during.add_callback(Reader{}); });
+    during.add_callback(Reader{.reads = false});
+  }));
+  during.train();
+  CHECK(fault == reader_refused);
+  CHECK(during.callback<Reader>().steps == 10);
+  during.add_callback(etude::ModelEmaCallback{});  // After the training, the parameters are whole.
+}
+
 TEST_CASE("with shares of the parameters, a StopTraining of one process's loss ends all with an error") {
   if (toy::launches(2)) return;
   auto options = problem(net(), 4, 2);

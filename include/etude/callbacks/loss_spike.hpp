@@ -63,6 +63,8 @@ struct LossSpikeCallback {
   };
   State state = {};
 
+  bool reads_parameters() const { return true; }
+
   void on(const TrainBegin& e);
   void on(const StepBegin&) { is_first = !std::exchange(state.is_half_done, false); }
   void on(const BackwardEnd& e);

@@ -56,6 +56,8 @@ struct ModelEmaCallback {
   };
   State state = {};
 
+  bool reads_parameters() const { return true; }
+
   void on(const CheckpointLoaded& e);
   void on(const TrainBegin& e);
   void on(const StepEnd& e) { update(e); }

@@ -94,6 +94,8 @@ struct ParameterNormMonitor {
                 NormDetail::global),
                (Interval, every_n_steps, "update steps between measurements, or another interval", 10));
 
+  bool reads_parameters() const { return true; }
+
   void on(const TrainBegin& e) { state.begin(e, norm_detail, every_n_steps); }
   void on(const StepEnd& e) {
     if (state.timer.due(e, every_n_steps)) state.log(e);

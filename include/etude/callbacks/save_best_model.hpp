@@ -48,6 +48,7 @@ struct SaveBestModelCallback {
 
   /// The metric that a dry run before the first step looks for.
   std::string watched_metric() const { return watch_metric; }
+  bool reads_parameters() const { return true; }
 
   void on(const TrainBegin& e);
   void on(const StepBegin&) { state.watched.throw_if_missing(watch_metric); }

@@ -50,6 +50,8 @@ struct StochasticWeightAveragingCallback {
   };
   State state = {};
 
+  bool reads_parameters() const { return true; }
+
   void on(const CheckpointLoaded& e);
   void on(const TrainBegin& e);
   void on(const EpochBegin& e);

@@ -47,6 +47,8 @@ struct DebugUnderflowOverflowCallback {
   State state = {};
   std::function<void(std::string_view)> print = {};  ///< receives the traces instead of standard output
 
+  bool reads_parameters() const { return true; }
+
   void on(const TrainBegin& e);
   void on(const StepBegin& e);
   void on(const ForwardBegin& e);

@@ -53,6 +53,7 @@ struct RuntimeEntry {
   virtual ~RuntimeEntry() = default;
   RuntimeEntry(const RuntimeEntry&) = delete;
   RuntimeEntry& operator=(const RuntimeEntry&) = delete;
+  virtual bool reads_parameters() const = 0;
 
   std::uint64_t id;
   std::type_index type;
@@ -74,6 +75,7 @@ struct RuntimeHolder : RuntimeEntry {
     if constexpr (is_stateful<Callback>()) state.emplace(callback);
     runs_last = detail::runs_last<Callback>;
   }
+  bool reads_parameters() const override { return detail::reads_parameters(callback); }
   Callback callback;
 };
 
@@ -278,6 +280,13 @@ class RuntimeCallbacks {
       for (const auto& entry : state_->entries)
         if (!entry->removed && entry->runs_last == run_last) result.push_back(entry->name);
     return result;
+  }
+
+  /// The first callback that reads the model's parameters between steps; empty if none does.
+  std::string_view reader_of_parameters() const {
+    for (const auto& entry : state_->entries)
+      if (!entry->removed && entry->reads_parameters()) return entry->name;
+    return {};
   }
 
   /// The names of callbacks that handle `Event`, in order; `writes` is set for those that may change it.

@@ -63,6 +63,8 @@ struct TensorBoardCallback {
   /// Whether `report_to=all` includes it: it needs nothing but a folder.
   static bool is_available() { return true; }
 
+  bool reads_parameters() const { return histogram_steps.has_value(); }
+
   void on(const TrainBegin& e);
   void on(const GradientsComplete& e);
   void on(const StepEnd& e);

@@ -67,6 +67,9 @@ struct WandbCallback {
   /// off.
   static bool is_available();
 
+  /// Whether it logs histograms of them.
+  bool reads_parameters() const;
+
   void on(const TrainBegin& e);
   void on(const GradientsComplete& e);
   void on(const Log& e);

@@ -63,6 +63,7 @@ struct ListedCallback {
   CallbackHandling handling;  // of the vocabulary
   const void* callback;
   std::string (*watched_metric)(const void* callback);  // null if it waits for none
+  bool (*reads_parameters)(const void* callback);
   /// Whether it may change or receive the results of an evaluation; run-time callbacks are checked
   /// separately.
   bool may_add_metrics;
@@ -70,7 +71,9 @@ struct ListedCallback {
 
 template <class Callback>
 ListedCallback listed_callback(const Callback& callback) {
-  ListedCallback result{handling_of(callback, Vocabulary{}), &callback, nullptr, false};
+  ListedCallback result{
+      handling_of(callback, Vocabulary{}), &callback, nullptr,
+      [](const void* self) { return reads_parameters(*static_cast<const Callback*>(self)); }, false};
   if constexpr (requires {
                   { callback.watched_metric() } -> std::same_as<std::string>;
                 })

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <exception>
+#include <string_view>
 
 #include "etude/loop/run_settings.hpp"
 #include "etude/loop/trained.hpp"
@@ -8,8 +9,11 @@
 
 namespace etude::inline v0::detail {
 
+/// Throws ArgumentError for a callback of this name that reads the parameters between steps.
+[[noreturn]] void refuse_reader(std::string_view callback);
+
 /// Divides the state of the optimizers, unless it is divided already, and the rest of the stage among the
-/// processes. Throws ArgumentError for a model, an argument or a callback that doesn't work with the stage.
+/// processes. Throws ArgumentError for a model or an argument that doesn't work with the stage.
 void shard_optimizers(const RunSettings& run, Trained& trained);
 
 /// Throws `error`, which ends the training in all processes: they exchange the parameters of units, so they
