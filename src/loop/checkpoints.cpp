@@ -39,7 +39,7 @@ namespace detail {
 
 /// Loads a part of a checkpoint; if it doesn't fit, the error names the checkpoint and the remedies.
 template <class Part>
-void fitting(const std::filesystem::path& checkpoint, std::string_view what, Part take_over) {
+void load_part(const std::filesystem::path& checkpoint, std::string_view what, Part take_over) {
   try {
     take_over();
   } catch (const CheckpointError& error) {
@@ -61,7 +61,7 @@ TrainingCheckpoints::~TrainingCheckpoints() {
 
 bool TrainingCheckpoints::has_news() const {
   return core_.checkpoint_writer.store().has_written() ||
-         (resumes() && may_save() && !detail::ended_in_good_order(*point_));
+         (resumes() && core_.may_save() && !detail::ended_in_good_order(*point_));
 }
 
 const std::filesystem::path& TrainingCheckpoints::path() const { return point_->path; }
@@ -69,7 +69,7 @@ const std::filesystem::path& TrainingCheckpoints::path() const { return point_->
 void TrainingCheckpoints::find(const TrainOptions::Resume& resume) {
   core_.checkpoint_writer.wait();
   auto& store = core_.checkpoint_writer.new_store();
-  const bool writes = may_save() && core_.ranks.is_first();
+  const bool writes = core_.may_save() && core_.ranks.is_first();
   if (writes) {
     if (!store.lock())
       throw CheckpointError(fmt::format("output_dir is {}: another training is writing its checkpoints there",
@@ -126,7 +126,7 @@ DonePhases TrainingCheckpoints::done_phases() const {
 void TrainingCheckpoints::load_training(TrainPlan& plan, std::int64_t later_steps) {
   auto& state = core_.state;
   const auto asked_before = core_.control;
-  detail::fitting(path(), "model", [&] { core_.model.load_state_dict(point_->model); });
+  detail::load_part(path(), "model", [&] { core_.model.load_state_dict(point_->model); });
   state = point_->state;
   core_.set_process();
   state.num_input_tokens_seen = std::min(state.num_input_tokens_seen, detail::largest_dataset);
@@ -224,9 +224,9 @@ void TrainingCheckpoints::load_rest() {
     bool new_rates =
         rates_are_new || (each.lr_scheduler->needs_metric() && detail::is_another_metric(arguments));
     StateReport found;
-    detail::fitting(path(), "optimizer",
-                    [&] { detail::load_optimizer(of, *each.optimizer, arguments, new_rates, found); });
-    detail::fitting(path(), "lr_scheduler", [&] {
+    detail::load_part(path(), "optimizer",
+                      [&] { detail::load_optimizer(of, *each.optimizer, arguments, new_rates, found); });
+    detail::load_part(path(), "lr_scheduler", [&] {
       detail::load_scheduler(of, file, point_->state.global_step - core_.progress.done_phases.steps,
                              *each.lr_scheduler,
                              /*joins_each_step=*/each.name.empty(), new_rates, found.problems);
@@ -299,7 +299,7 @@ void TrainingCheckpoints::take_own_program_state(std::vector<std::string>& probl
 
 void TrainingCheckpoints::load_program_state() {
   if (!program_state_) return;
-  detail::fitting(path(), "program", [&] { load_variables(core_.options.program_state, *program_state_); });
+  detail::load_part(path(), "program", [&] { load_variables(core_.options.program_state, *program_state_); });
 }
 
 void TrainingCheckpoints::settle_program_state() {

@@ -33,7 +33,6 @@ class TrainingCheckpoints {
   /// Waits for unfinished writes, and unlocks `output_dir`.
   ~TrainingCheckpoints();
 
-  bool may_save() const { return core_.may_save(); }
   bool resumes() const { return point_ != nullptr; }
   /// Whether the state in `output_dir` is older than the run's.
   bool has_news() const;

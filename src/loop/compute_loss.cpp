@@ -151,7 +151,7 @@ std::string place_of(const Model& model, std::string_view moment, const Batch& b
 
 LossOutput compute_loss(TrainerCore& core, const Batch& given, std::optional<double> num_items_in_batch) {
   std::optional<Batch> cast;
-  const Batch& batch = fitting(core, given, cast);
+  const Batch& batch = in_type_of_weights(core, given, cast);
   const auto in_forward = [&](std::string_view what) {
     return detail::forward_of(core.model, batch.inputs, what);
   };

@@ -92,13 +92,22 @@ std::vector<std::string_view> EventSource::callback_names() const {
   return names;
 }
 
-std::vector<detail::WatchedMetric> EventSource::watched_metrics() const {
-  std::vector<detail::WatchedMetric> watched;
+std::vector<detail::RequiredMetric> EventSource::required_metrics() const {
+  std::vector<detail::RequiredMetric> required;
   for (const auto& each : callbacks_)
     if (each.watched_metric)
       if (auto name = each.watched_metric(each.callback); !name.empty())
-        watched.push_back({each.handling.callback, std::move(name)});
-  return watched;
+        required.push_back({each.handling.callback, std::move(name)});
+  return required;
+}
+
+std::string_view EventSource::reader_of_parameters() const {
+  for (const auto& each : callbacks_) {
+    if (each.reads_parameters(each.callback)) return each.handling.callback;
+    const auto* added = each.handling.runtime_callbacks;
+    if (const auto reader = added ? added->reader_of_parameters() : ""; !reader.empty()) return reader;
+  }
+  return {};
 }
 
 bool EventSource::may_add_metrics() const {

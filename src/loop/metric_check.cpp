@@ -41,7 +41,7 @@ bool is_best_metric_unsure(const RunSettings& run, const TrainerState& state) {
 
 /// Throws MetricError if `callback` waits for a metric that isn't in `found`, the metrics of the evaluations.
 /// Metrics with another prefix can't be checked here.
-void check_watched(std::string_view callback, const std::string& name, const Metrics& found) {
+void check_required(std::string_view callback, const std::string& name, const Metrics& found) {
   if (found.contains(name) || !(name.starts_with("eval_") || found.contains("eval_" + name))) return;
   const auto known = names_to_offer(found);
   throw MetricError(fmt::format("watch_metric of {} is '{}', and no evaluation has it: must be one of {}{}",
@@ -53,9 +53,9 @@ void check_watched(std::string_view callback, const std::string& name, const Met
 void check_metric_names(EventSource& events) {
   auto& core = events.core();
   const bool best_is_unsure = is_best_metric_unsure(core, core.state);
-  const auto watched = events.watched_metrics();
+  const auto required = events.required_metrics();
   const auto is_unsure = [&](const auto& each) { return is_metric_unsure(core, core.state, each.name); };
-  if (!(best_is_unsure || std::ranges::any_of(watched, is_unsure)) || events.may_add_metrics()) return;
+  if (!(best_is_unsure || std::ranges::any_of(required, is_unsure)) || events.may_add_metrics()) return;
   Metrics found;
   try {
     const SnapshotScope<part::Buffers, part::Generators, part::Logs, part::MetricState> begin(events);
@@ -64,8 +64,8 @@ void check_metric_names(EventSource& events) {
     return;  // One batch may be too few for a metric; the evaluation itself will report it.
   }
   if (best_is_unsure) best_metric(core.args, found);
-  for (const auto& [callback, name] : watched)
-    if (is_metric_unsure(core, core.state, name)) check_watched(callback, name, found);
+  for (const auto& [callback, name] : required)
+    if (is_metric_unsure(core, core.state, name)) check_required(callback, name, found);
 }
 
 }  // namespace etude::inline v0

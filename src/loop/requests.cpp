@@ -61,7 +61,7 @@ bool Requests::evaluate() {
       each.lr_scheduler->step(best_metric(core_.args, metrics));
   const bool is_best = update_best_metric(core_.args, metrics, core_.state);
   if (prune_ && prune_(metrics, core_.state)) core_.control.request_stop("the trial is pruned");
-  return is_best && checkpoints_.may_save() &&
+  return is_best && core_.may_save() &&
          (core_.args.load_best_model_at_end || core_.args.save_strategy == SaveStrategy::best ||
           core_.options.args.metric_for_best_model);
 }

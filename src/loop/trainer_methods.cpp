@@ -97,7 +97,7 @@ LossOutput compute_loss_in_precision(EventSource& events, const Batch& batch,
                                      std::optional<double> num_items_in_batch) {
   auto& core = events.core();
   std::optional<Batch> cast;
-  const Batch& inputs = fitting(core, batch, cast);
+  const Batch& inputs = in_type_of_weights(core, batch, cast);
   const LossParts parts(core);
   return parts.added_to(
       in_precision(core, [&] { return events.trainer().compute_loss(inputs, num_items_in_batch); }));

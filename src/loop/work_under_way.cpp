@@ -20,7 +20,7 @@ void WorkUnderWay::enter_epoch() {
 
 void WorkUnderWay::begin_group() {
   if (remaining_ == Reentry::group) checkpoints_.load_group_begin();
-  const bool may_save = checkpoints_.may_save();
+  const bool may_save = core_.may_save();
   if (core_.args.auto_microbatching || !core_.carried.empty() ||
       (may_save && (core_.accumulation.steps() > 1 || core_.args.save_on_exception)))
     core_.work_begin = std::make_unique<WorkBegin>(events_);
@@ -49,7 +49,7 @@ bool WorkUnderWay::forget_half_done() {
 }
 
 void WorkUnderWay::begin_evaluation() {
-  if (!checkpoints_.may_save()) return;
+  if (!core_.may_save()) return;
   core_.work_begin = std::make_unique<WorkBegin>(events_);
   begin_.emplace(events_);
 }
@@ -104,7 +104,7 @@ bool WorkUnderWay::reenters_group() {
 }
 
 bool WorkUnderWay::may_save() const {
-  return checkpoints_.may_save() && core_.progress.phase.stage != TrainingStage::done &&
+  return core_.may_save() && core_.progress.phase.stage != TrainingStage::done &&
          remaining_ == Reentry::nothing;
 }
 

@@ -37,7 +37,8 @@ inline std::optional<torch::ScalarType> autocast_dtype(const TrainingArguments& 
 torch::Tensor as_float32(const torch::Tensor& tensor);
 
 /// Returns the batch or, if the weights were cast, `cast`, set to a copy with inputs of the weights' type.
-inline const Batch& fitting(const TrainerCore& core, const Batch& batch, std::optional<Batch>& cast) {
+inline const Batch& in_type_of_weights(const TrainerCore& core, const Batch& batch,
+                                       std::optional<Batch>& cast) {
   return core.weights_are ? cast.emplace(with_inputs_as(batch, *core.weights_are)) : batch;
 }
 

@@ -53,7 +53,7 @@ struct TracedCallbacks {
 
 /// A metric that a callback waits for: the result of its method `std::string watched_metric() const`, or
 /// nothing.
-struct WatchedMetric {
+struct RequiredMetric {
   std::string_view callback;
   std::string name;
 };
@@ -125,7 +125,9 @@ class EventSource {
   /// See `AnyTrainer::event_handlers`.
   std::vector<EventHandlers> event_handlers() const;
   /// The metrics that callbacks wait for.
-  std::vector<detail::WatchedMetric> watched_metrics() const;
+  std::vector<detail::RequiredMetric> required_metrics() const;
+  /// The first callback that reads the model's parameters between steps; empty if none does.
+  std::string_view reader_of_parameters() const;
   /// Whether a callback, or the trainer's `log`, may add metrics to those of an evaluation.
   bool may_add_metrics() const;
 
