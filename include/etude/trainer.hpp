@@ -46,10 +46,6 @@ struct TrainerDefaults {
   using last = callbacks<ProgressCallback, PrinterCallback>;
 };
 
-/// The class that has the method `log(Metrics&)` among the overloads of this name.
-template <class Owner>
-std::type_identity<Owner> owner_of(void (Owner::*)(Metrics&));
-
 template <>
 inline constexpr bool leaves_out<Quiet, ProgressCallback> = true;
 template <>
@@ -86,7 +82,7 @@ class TrainerBase {
     events_.connect(TrainerRef(*this), table<Derived>);
     boost::hana::unpack(handler_.callbacks(), [&](auto&... each) { (events_.list(each), ...); });
     detail::initialise(events_, std::move(options),
-                       {.overrides = overrides(),
+                       {.overrides = detail::overrides_of<Derived, TrainerBase>(),
                         .is_quiet = (std::same_as<List, Quiet> || ...),
                         .shard_stage = shard_stage(),
                         .join = [](const TrainingArguments& args) -> std::shared_ptr<Communicator> {
@@ -469,32 +465,6 @@ class TrainerBase {
       return Processes::stage;
     else
       return {};
-  }
-
-  static consteval Overrides overrides() {
-    using Base = TrainerBase;
-    // `&Derived::log` is ill-formed if `log` is overloaded or a template.
-    constexpr bool inherits_compute_loss =
-        requires { requires std::same_as<decltype(&Derived::compute_loss), decltype(&Base::compute_loss)>; };
-    constexpr bool inherits_training_step =
-        requires {
-          requires std::same_as<decltype(&Derived::training_step), decltype(&Base::training_step)>;
-        };
-    constexpr bool inherits_get_eval_dataloader =
-        requires {
-          requires std::same_as<decltype(&Derived::get_eval_dataloader),
-                                decltype(&Base::get_eval_dataloader)>;
-        };
-    constexpr bool inherits_log =
-        requires {
-          requires std::same_as<decltype(detail::owner_of(&Derived::log)), std::type_identity<Base>>;
-        };
-    constexpr bool inherits_create_optimizer =
-        requires {
-          requires std::same_as<decltype(&Derived::create_optimizer), decltype(&Base::create_optimizer)>;
-        };
-    return {!inherits_compute_loss, !inherits_training_step,    !inherits_get_eval_dataloader,
-            !inherits_log,          !inherits_create_optimizer, detail::steps_by_hand<Derived, Base>()};
   }
 
   template <class Callback>

@@ -13,6 +13,9 @@
 #include "etude/data/data_loader.hpp"
 #include "etude/dispatch/callback_checks.hpp"
 #include "etude/dispatch/callback_names.hpp"
+#include "etude/loop/optimizer_handle.hpp"
+#include "etude/loop/run_settings.hpp"
+#include "etude/loop/trainer_table.hpp"
 #include "etude/optim/lr_scheduler.hpp"
 #include "etude/optim/optimizer.hpp"
 #include "etude/trainer_options.hpp"
@@ -50,24 +53,13 @@ struct the_options_come_first_so_write_Trainer_options_callbacks;
 struct braces_are_no_TrainerOptions_so_write_etude_TrainerOptions_before_them_to_see_why;
 
 namespace method {
-struct get_train_dataloader;
-struct get_eval_dataloader;
-struct create_optimizer;
-struct create_scheduler;
-struct compute_loss;
-struct floating_point_ops;
-struct training_step;
-struct prediction_step;
-struct log;
-struct save_checkpoint;
-struct save_state;
-struct evaluate;
+#define ETUDE_DECLARE_NAME(name, ...) struct name;
+ETUDE_DETAIL_FOR_METHODS(ETUDE_DECLARE_NAME)
+ETUDE_OTHER_METHODS(ETUDE_DECLARE_NAME)
+#undef ETUDE_DECLARE_NAME
 struct call_event;
 /// The weights are part of a checkpoint, and `processing_class` may add files to it.
 struct save_model_so_override_save_checkpoint;
-#define ETUDE_DECLARE_NAME(name, override, caller) struct name;
-ETUDE_OTHER_METHODS(ETUDE_DECLARE_NAME)
-#undef ETUDE_DECLARE_NAME
 }  // namespace method
 
 }  // namespace mistake
@@ -101,70 +93,30 @@ consteval bool check_added(events<Known...>, callbacks<Static...>) {
          (check_event<Known, Static..., Callback>() && ...);
 }
 
+/// Whether `Call(trainer, arguments...)` is a call with this signature.
+template <class Signature, class Call, class Trainer>
+inline constexpr bool is_call_of = false;
+template <class Result, class... Args, class Call, class Trainer>
+inline constexpr bool is_call_of<Result(Args...), Call, Trainer> =
+    std::is_invocable_r_v<Result, Call, Trainer&, Args&...>;
+
 /// Every method that a derived trainer may override can be called as the loops call it.
 template <class D>
 consteval bool check_overrides() {
   using mistake::override_cannot_be_called_so_declare_it_public_as;
   namespace method = mistake::method;
-  using Strings = std::vector<std::string>;
-  return expect<requires(D & trainer) {
-                  { trainer.get_train_dataloader() } -> std::convertible_to<std::unique_ptr<DataLoader>>;
-                }, override_cannot_be_called_so_declare_it_public_as<D, method::get_train_dataloader,
-                                                                     std::unique_ptr<DataLoader>()>>() &&
-         expect<requires(D & trainer, const Dataset& dataset) {
-                  {
-                    trainer.get_eval_dataloader(dataset)
-                    } -> std::convertible_to<std::unique_ptr<DataLoader>>;
-                },
-                override_cannot_be_called_so_declare_it_public_as<
-                    D, method::get_eval_dataloader, std::unique_ptr<DataLoader>(const Dataset&)>>() &&
-         expect<requires(D & trainer) {
-                  { trainer.create_optimizer() } -> std::convertible_to<std::unique_ptr<Optimizer>>;
-                }, override_cannot_be_called_so_declare_it_public_as<D, method::create_optimizer,
-                                                                     std::unique_ptr<Optimizer>()>>() &&
-         expect<requires(D & trainer, std::int64_t max_steps) {
-                  {
-                    trainer.create_scheduler(max_steps)
-                    } -> std::convertible_to<std::unique_ptr<LRScheduler>>;
-                },
-                override_cannot_be_called_so_declare_it_public_as<
-                    D, method::create_scheduler, std::unique_ptr<LRScheduler>(std::int64_t)>>() &&
-         expect<requires(D & trainer, const Batch& batch, std::optional<double> num_items) {
-                  { trainer.compute_loss(batch, num_items) } -> std::convertible_to<LossOutput>;
-                },
-                override_cannot_be_called_so_declare_it_public_as<
-                    D, method::compute_loss, LossOutput(const Batch&, std::optional<double>)>>() &&
-         expect<requires(D & trainer, const Batch& batch) {
-                  { trainer.floating_point_ops(batch) } -> std::convertible_to<double>;
-                }, override_cannot_be_called_so_declare_it_public_as<D, method::floating_point_ops,
-                                                                     double(const Batch&)>>() &&
-         expect<requires(D & trainer, Batch & batch) {
-                  { trainer.training_step(batch) } -> std::convertible_to<torch::Tensor>;
-                }, override_cannot_be_called_so_declare_it_public_as<D, method::training_step,
-                                                                     torch::Tensor(Batch&)>>() &&
-         expect<requires(D & trainer, const Batch& batch, const Strings& ignore_keys) {
-                  {
-                    trainer.prediction_step(batch, ignore_keys)
-                    } -> std::convertible_to<PredictionStepOutput>;
-                },
-                override_cannot_be_called_so_declare_it_public_as<
-                    D, method::prediction_step,
-                    PredictionStepOutput(const Batch&, const std::vector<std::string>&)>>() &&
-         // A copy would lose the values that log() adds.
-         expect<(
-                    requires(D & trainer, Metrics & logs) { trainer.log(logs); } &&
-                    !requires(D & trainer, const Metrics& logs) { trainer.log(logs); }),
-                override_cannot_be_called_so_declare_it_public_as<D, method::log, void(Metrics&)>>() &&
-         expect<requires(D & trainer) {
-                  { trainer.save_checkpoint() } -> std::convertible_to<std::filesystem::path>;
-                }, override_cannot_be_called_so_declare_it_public_as<D, method::save_checkpoint,
-                                                                     std::filesystem::path()>>() &&
-         expect<requires(D & trainer) { trainer.save_state(); },
-                override_cannot_be_called_so_declare_it_public_as<D, method::save_state, void()>>() &&
-         expect<requires(D & trainer, const EvaluateOptions& options) {
-                  { trainer.evaluate(options) } -> std::convertible_to<Metrics>;
-                }, override_cannot_be_called_so_declare_it_public_as<D, method::evaluate,
-                                                                     Metrics(const EvaluateOptions&)>>();
+#define ETUDE_CHECK_OVERRIDE(name, ...)                                                                     \
+  constexpr auto call_##name = [](auto& trainer, auto&... args) -> decltype(trainer.name(args...)) {        \
+    return trainer.name(args...);                                                                           \
+  };                                                                                                        \
+  if constexpr (!expect<is_call_of<__VA_ARGS__, decltype(call_##name), D>,                                  \
+                        override_cannot_be_called_so_declare_it_public_as<D, method::name, __VA_ARGS__>>()) \
+    return false;
+  ETUDE_DETAIL_FOR_METHODS(ETUDE_CHECK_OVERRIDE)
+#undef ETUDE_CHECK_OVERRIDE
+  // A copy would lose the values that log() adds.
+  return expect<!requires(D & trainer, const Metrics& logs) { trainer.log(logs); },
+                override_cannot_be_called_so_declare_it_public_as<D, method::log, void(Metrics&)>>();
 }
 
 template <class Pointer>
@@ -195,10 +147,27 @@ consteval bool has_no_other_methods() {
                                                                           mistake::method::ours>>();
   ETUDE_OTHER_METHODS(ETUDE_CHECK_METHOD)
 #undef ETUDE_CHECK_METHOD
-#undef ETUDE_INHERITS
 #undef ETUDE_OTHER_METHODS
   return true;
 }
+
+/// The class that has the method `log(Metrics&)` among the overloads of this name.
+template <class Owner>
+std::type_identity<Owner> owner_of(void (Owner::*)(Metrics&));
+
+template <class D, class Base>
+consteval Overrides overrides_of() {
+  // `&D::log` is ill-formed if `log` is overloaded or a template.
+  constexpr bool inherits_log =
+      requires { requires std::same_as<decltype(owner_of(&D::log)), std::type_identity<Base>>; };
+  return {.compute_loss = !ETUDE_INHERITS(compute_loss),
+          .training_step = !ETUDE_INHERITS(training_step),
+          .get_eval_dataloader = !ETUDE_INHERITS(get_eval_dataloader),
+          .log = !inherits_log,
+          .create_optimizer = !ETUDE_INHERITS(create_optimizer),
+          .steps_by_hand = steps_by_hand<D, Base>()};
+}
+#undef ETUDE_INHERITS
 
 /// All checks of a derived trainer `D`, which inherits `Base` and raises the events `Known`.
 template <class D, class Base, bool Closed, class... Known>
