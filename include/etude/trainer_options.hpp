@@ -186,20 +186,27 @@ struct PredictionStepOutput {
   bool counts_items = false;
 };
 
+/// `argument(type, name)` for each of the trainer's arguments that one optimizer or one phase may replace.
+// clang-format off
+#define ETUDE_DETAIL_FOR_OWN_ARGUMENTS(argument) \
+  argument(double, learning_rate)                \
+  argument(double, weight_decay)                 \
+  argument(OptimizerNames, optim)                \
+  argument(std::string, optim_args)              \
+  argument(SchedulerType, lr_scheduler_type)     \
+  argument(nlohmann::json, lr_scheduler_kwargs)  \
+  argument(double, warmup_steps)                 \
+  argument(double, max_grad_norm)                \
+  argument(double, max_grad_value)
+// clang-format on
+#define ETUDE_DETAIL_OPTIONAL(type, name) std::optional<type> name = {};
+
 /// One of several optimizers. Fields that aren't set take the trainer's arguments.
 struct OptimizerOptions {
   /// Patterns of the modules and parameters that it updates, as in `parameter_groups`. By default, the module
   /// that has the optimizer's name.
   std::vector<std::string> parameters = {};
-  std::optional<double> learning_rate = {};
-  std::optional<double> weight_decay = {};
-  std::optional<OptimizerNames> optim = {};
-  std::optional<std::string> optim_args = {};
-  std::optional<SchedulerType> lr_scheduler_type = {};
-  std::optional<nlohmann::json> lr_scheduler_kwargs = {};
-  std::optional<double> warmup_steps = {};
-  std::optional<double> max_grad_norm = {};
-  std::optional<double> max_grad_value = {};
+  ETUDE_DETAIL_FOR_OWN_ARGUMENTS(ETUDE_DETAIL_OPTIONAL)
   /// The loss that this optimizer minimizes, instead of the trainer's. If one optimizer has a loss, all must
   /// have one. Each step then takes the optimizers in turn: it computes the optimizer's loss on the batches,
   /// runs the backward pass to the optimizer's parameters, and updates them.
@@ -218,15 +225,8 @@ struct PhaseOptions {
   double num_train_epochs = 0;  ///< its length
   std::int64_t max_steps = 0;   ///< its length in update steps, instead
   std::optional<std::int64_t> per_device_train_batch_size = {};
-  std::optional<double> learning_rate = {};
-  std::optional<double> weight_decay = {};
-  std::optional<OptimizerNames> optim = {};
-  std::optional<std::string> optim_args = {};
-  std::optional<SchedulerType> lr_scheduler_type = {};
-  std::optional<nlohmann::json> lr_scheduler_kwargs = {};
-  std::optional<double> warmup_steps = {};  ///< of the phase; a fraction is of the phase's steps
-  std::optional<double> max_grad_norm = {};
-  std::optional<double> max_grad_value = {};
+  /// A fraction as `warmup_steps` is one of the phase's steps.
+  ETUDE_DETAIL_FOR_OWN_ARGUMENTS(ETUDE_DETAIL_OPTIONAL)
   ComputeLossOption compute_loss = {};
   Dataset train_dataset = {};
   SharedOption<torch::optim::Optimizer> optimizer = nullptr;
@@ -235,6 +235,8 @@ struct PhaseOptions {
   ParameterRules parameter_groups = {};
   LRSchedulerOption lr_scheduler = {};
 };
+
+#undef ETUDE_DETAIL_OPTIONAL
 
 /// Everything that a trainer is built from. Only `model` (or `model_init`) is required; the rest has
 /// defaults.

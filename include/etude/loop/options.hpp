@@ -19,18 +19,10 @@ std::vector<std::string> faults_of_optimizers(const TrainerOptions& options);
 /// The trainer's arguments, overridden by those of one optimizer or one phase.
 template <class Own>
 TrainingArguments arguments_of(TrainingArguments args, const Own& own) {
-  const auto set = [](auto& field, const auto& value) {
-    if (value) field = *value;
-  };
-  set(args.learning_rate, own.learning_rate);
-  set(args.weight_decay, own.weight_decay);
-  set(args.optim, own.optim);
-  set(args.optim_args, own.optim_args);
-  set(args.lr_scheduler_type, own.lr_scheduler_type);
-  set(args.lr_scheduler_kwargs, own.lr_scheduler_kwargs);
-  set(args.warmup_steps, own.warmup_steps);
-  set(args.max_grad_norm, own.max_grad_norm);
-  set(args.max_grad_value, own.max_grad_value);
+#define ETUDE_DETAIL_SET(type, name) \
+  if (own.name) args.name = *own.name;
+  ETUDE_DETAIL_FOR_OWN_ARGUMENTS(ETUDE_DETAIL_SET)
+#undef ETUDE_DETAIL_SET
   return args;
 }
 
