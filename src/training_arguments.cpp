@@ -19,6 +19,7 @@
 
 #include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"
+#include "etude/base/faults.hpp"
 #include "etude/base/named_format.hpp"
 #include "etude/base/utf8.hpp"
 #include "etude/reflect/json.hpp"
@@ -32,33 +33,9 @@ nlohmann::json no_options() { return nlohmann::json::object(); }
 
 namespace {
 
-/// Collects lines such as "field is value: must be ...".
-class FaultList {
- public:
-  explicit FaultList(std::vector<std::string> lines) : lines_(std::move(lines)) {}
-
-  template <class T>
-  void require(bool good, std::string_view field, const T& value, std::string_view allowed) {
-    if (!good) lines_.push_back(fmt::format("{} is {}: must be {}", field, value, allowed));
-  }
-  void require(bool good, std::string_view line) {
-    if (!good) lines_.emplace_back(line);
-  }
-
-  /// Checks an interval.
-  void interval(std::string_view field, const Interval& value) {
-    require(value.is_valid(), field, value, value.valid_values());
-  }
-
-  std::vector<std::string> lines() && { return std::move(lines_); }
-
- private:
-  std::vector<std::string> lines_;
-};
-
 bool is_step_count(double value) { return value == std::floor(value) && std::abs(value) < largest_whole; }
 
-void check_lengths(const TrainingArguments& args, FaultList& found) {
+void check_lengths(const TrainingArguments& args, Faults& found) {
   const bool has_length = args.max_steps > 0 || !(args.num_train_epochs <= 0);
   found.require(has_length, "num_train_epochs", args.num_train_epochs, "above 0, unless max_steps is given");
   found.require(args.warmup_steps >= 0 && (args.warmup_steps < 1 || is_step_count(args.warmup_steps)),
@@ -66,26 +43,23 @@ void check_lengths(const TrainingArguments& args, FaultList& found) {
                 "a whole number of steps >= 0, or a fraction of all steps below 1");
 }
 
-void check_kwargs(const TrainingArguments& args, FaultList& found) {
+void check_kwargs(const TrainingArguments& args, Faults& found) {
   const auto& kwargs = args.lr_scheduler_kwargs;
   found.require(kwargs.is_object() || kwargs.is_null(), "lr_scheduler_kwargs", kwargs.type_name(),
                 "a JSON object");
-  for (const auto& [name, value] : kwargs.items()) {
-    found.require(!value.is_number_float() || std::isfinite(value.get<double>()),
-                  fmt::format("lr_scheduler_kwargs.{} is not finite: must be a finite number", name));
-  }
+  for (const auto& [name, value] : kwargs.items())
+    if (value.is_number_float() && !std::isfinite(value.get<double>()))
+      found.add("lr_scheduler_kwargs.{} is not finite: must be a finite number", name);
   try {
     parse_key_values(args.optim_args);
   } catch (const ArgumentError& error) {
-    found.require(false, fmt::format("optim_args is '{}': must be name=value,name=value, but {}",
-                                     args.optim_args, error.what()));
+    found.add("optim_args is '{}': must be name=value,name=value, but {}", args.optim_args, error.what());
   }
   try {
     parse_named_key_values(args.parameter_groups);
   } catch (const ArgumentError& error) {
-    found.require(false, fmt::format("parameter_groups is '{}': must be pattern: name=value, name=value; "
-                                     "pattern: ..., but {}",
-                                     args.parameter_groups, error.what()));
+    found.add("parameter_groups is '{}': must be pattern: name=value, name=value; pattern: ..., but {}",
+              args.parameter_groups, error.what());
   }
 }
 
@@ -93,76 +67,76 @@ bool follows_a_metric(SchedulerType type) {
   return type == SchedulerType::reduce_lr_on_plateau || type == SchedulerType::greedy;
 }
 
-void check_log_lines(const TrainingArguments& args, FaultList& found) {
+void check_log_lines(const TrainingArguments& args, Faults& found) {
   for (std::size_t i = 0; i < args.log_lines.size(); ++i) {
     try {
       format_fields(args.log_lines[i], [](std::string_view) { return 0.5; });
     } catch (const ArgumentError& error) {
-      found.require(false, fmt::format("log_lines[{}] is {}", i, error.what()));
+      found.add("log_lines[{}] is {}", i, error.what());
     }
   }
 }
 
-void check_intervals(const TrainingArguments& args, FaultList& found) {
+void check_intervals(const TrainingArguments& args, Faults& found) {
+  const auto check = [&](std::string_view field, const Interval& value) {
+    found.require(value.is_valid(), field, value, value.valid_values());
+  };
   // Evaluation steps default to the logging steps, which then must be valid even if nothing is logged at
   // them.
   const bool evaluates_by_steps = args.eval_strategy == IntervalStrategy::steps;
   const bool eval_steps_given = args.eval_steps.value_or(0) != Interval(0);
-  if (args.logging_strategy == IntervalStrategy::steps || (evaluates_by_steps && !eval_steps_given)) {
-    found.interval("logging_steps", args.logging_steps);
-  }
-  if (evaluates_by_steps && eval_steps_given) found.interval("eval_steps", *args.eval_steps);
-  if (args.save_strategy == SaveStrategy::steps) found.interval("save_steps", args.save_steps);
-
-  found.require(
-      !follows_a_metric(args.lr_scheduler_type) || args.eval_strategy != IntervalStrategy::no,
-      fmt::format("lr_scheduler_type is {}: eval_strategy must be steps or epoch, since the schedule follows "
-                  "a metric of the evaluation",
-                  args.lr_scheduler_type));
-  found.require(
-      args.save_strategy != SaveStrategy::best || args.eval_strategy != IntervalStrategy::no,
-      "save_strategy is best: eval_strategy must be steps or epoch, since evaluation finds the best model");
+  if (args.logging_strategy == IntervalStrategy::steps || (evaluates_by_steps && !eval_steps_given))
+    check("logging_steps", args.logging_steps);
+  if (evaluates_by_steps && eval_steps_given) check("eval_steps", *args.eval_steps);
+  if (args.save_strategy == SaveStrategy::steps) check("save_steps", args.save_steps);
 }
 
-void check_best_model(const TrainingArguments& args, FaultList& found) {
-  const bool looks_for_best = args.load_best_model_at_end || args.save_strategy == SaveStrategy::best;
-  found.require(
-      args.metric_for_best_model || looks_for_best || follows_a_metric(args.lr_scheduler_type) ||
-          !args.greater_is_better,
-      fmt::format("greater_is_better is {}: metric_for_best_model must be given, since it names the metric",
-                  args.greater_is_better.value_or(false)));
-  found.require(
-      !args.load_best_model_at_end || args.eval_strategy != IntervalStrategy::no,
-      "load_best_model_at_end is true: eval_strategy must be steps or epoch, since evaluation finds "
-      "the best model");
+/// Checks for arguments that need evaluations.
+void check_evaluations(const TrainingArguments& args, Faults& found) {
+  const bool evaluates = args.eval_strategy != IntervalStrategy::no;
+  if (!evaluates && follows_a_metric(args.lr_scheduler_type))
+    found.add(
+        "lr_scheduler_type is {}: eval_strategy must be steps or epoch, since the schedule follows "
+        "a metric of the evaluation",
+        args.lr_scheduler_type);
+  if (!evaluates && args.save_strategy == SaveStrategy::best)
+    found.add(
+        "save_strategy is best: eval_strategy must be steps or epoch, since evaluation finds the best model");
+  if (args.greater_is_better && !args.metric_for_best_model && !args.load_best_model_at_end &&
+      args.save_strategy != SaveStrategy::best && !follows_a_metric(args.lr_scheduler_type))
+    found.add("greater_is_better is {}: metric_for_best_model must be given, since it names the metric",
+              *args.greater_is_better);
+  if (!evaluates && args.load_best_model_at_end)
+    found.add(
+        "load_best_model_at_end is true: eval_strategy must be steps or epoch, since evaluation finds "
+        "the best model");
 }
 
-void check_trackers(const TrainingArguments& args, FaultList& found) {
+void check_trackers(const TrainingArguments& args, Faults& found) {
   for (const auto& name : args.report_to)
-    found.require(args.report_to.size() == 1 || (name != "all" && name != "none"),
-                  fmt::format("report_to has '{}' and others: must be alone", name));
+    if (args.report_to.size() > 1 && (name == "all" || name == "none"))
+      found.add("report_to has '{}' and others: must be alone", name);
 }
 
-void check_workers(const TrainingArguments& args, FaultList& found) {
-  found.require(
-      !args.dataloader_prefetch_factor || args.dataloader_num_workers != 0,
-      fmt::format("dataloader_prefetch_factor is {}: dataloader_num_workers must be at least 1, since the "
-                  "workers prefetch",
-                  args.dataloader_prefetch_factor.value_or(0)));
+void check_workers(const TrainingArguments& args, Faults& found) {
+  if (args.dataloader_prefetch_factor && args.dataloader_num_workers == 0)
+    found.add(
+        "dataloader_prefetch_factor is {}: dataloader_num_workers must be at least 1, since the "
+        "workers prefetch",
+        *args.dataloader_prefetch_factor);
 }
 
-void check_precision(const TrainingArguments& args, FaultList& found) {
-  found.require(!args.bf16 || !args.fp16, "fp16 is true: must be false, since bf16 is true");
-  found.require(!args.bf16_full_eval || !args.fp16_full_eval,
-                "fp16_full_eval is true: must be false, since bf16_full_eval is true");
-  if (!args.pure_bf16) return;
-  const auto exclude = [&](bool given, std::string_view name) {
-    found.require(!given, fmt::format("{} is true: must be false, since pure_bf16 is true", name));
+void check_precision(const TrainingArguments& args, Faults& found) {
+  const auto exclude = [&](bool given, std::string_view name, std::string_view other) {
+    if (given) found.add("{} is true: must be false, since {} is true", name, other);
   };
-  exclude(args.bf16, "bf16");
-  exclude(args.fp16, "fp16");
-  exclude(args.bf16_full_eval, "bf16_full_eval");
-  exclude(args.fp16_full_eval, "fp16_full_eval");
+  exclude(args.bf16 && args.fp16, "fp16", "bf16");
+  exclude(args.bf16_full_eval && args.fp16_full_eval, "fp16_full_eval", "bf16_full_eval");
+  if (!args.pure_bf16) return;
+  exclude(args.bf16, "bf16", "pure_bf16");
+  exclude(args.fp16, "fp16", "pure_bf16");
+  exclude(args.bf16_full_eval, "bf16_full_eval", "pure_bf16");
+  exclude(args.fp16_full_eval, "fp16_full_eval", "pure_bf16");
   using enum OptimizerNames;
   static constexpr std::array rounding{adamw_torch, adamw_torch_fused, adam, sgd, lion};
   found.require(std::ranges::find(rounding, args.optim) != rounding.end(), "optim", args.optim,
@@ -170,21 +144,20 @@ void check_precision(const TrainingArguments& args, FaultList& found) {
                             fmt::join(rounding, ", ")));
 }
 
-void check_cuda_graph(const TrainingArguments& args, FaultList& found) {
+void check_cuda_graph(const TrainingArguments& args, Faults& found) {
   if (!args.cuda_graph) return;
-  const auto refuse = [&](bool given, std::string_view why) {
-    found.require(!given, fmt::format("cuda_graph is true: must be false with {}", why));
-  };
-  refuse(args.fp16, "fp16, which looks for overflows on the host in each step");
-  refuse(args.pure_bf16, "pure_bf16, whose updates are rounded by numbers from the host");
-  refuse(args.gradient_accumulation_steps > 1, "gradient_accumulation_steps above 1");
-  refuse(args.auto_microbatching, "auto_microbatching, which changes the size of batches");
-  refuse(args.gradient_checkpointing, "gradient_checkpointing, which restores the states of the generators");
-  refuse(args.offload_optimizer, "offload_optimizer, whose updates are computed by the CPU");
+  const auto refuse = [&](bool given, std::string_view why) { found.refuse(given, "cuda_graph", why); };
+  refuse(args.fp16, "with fp16, which looks for overflows on the host in each step");
+  refuse(args.pure_bf16, "with pure_bf16, whose updates are rounded by numbers from the host");
+  refuse(args.gradient_accumulation_steps > 1, "with gradient_accumulation_steps above 1");
+  refuse(args.auto_microbatching, "with auto_microbatching, which changes the size of batches");
+  refuse(args.gradient_checkpointing,
+         "with gradient_checkpointing, which restores the states of the generators");
+  refuse(args.offload_optimizer, "with offload_optimizer, whose updates are computed by the CPU");
 }
 
 /// Checks for text that can't be written to a checkpoint.
-void check_texts(const TrainingArguments& args, FaultList& found) {
+void check_texts(const TrainingArguments& args, Faults& found) {
   const auto values = to_json_value(args);
   for (const auto& [name, value] : values.items()) {
     nlohmann::json mended = value;
@@ -206,18 +179,18 @@ TrainingArguments plain_loop() {
 }
 
 std::vector<std::string> faults(const TrainingArguments& args) {
-  detail::FaultList found(field_faults(args));
+  detail::Faults found(field_faults(args));
   detail::check_lengths(args, found);
   detail::check_kwargs(args, found);
   detail::check_log_lines(args, found);
   detail::check_intervals(args, found);
-  detail::check_best_model(args, found);
+  detail::check_evaluations(args, found);
   detail::check_trackers(args, found);
   detail::check_workers(args, found);
   detail::check_precision(args, found);
   detail::check_cuda_graph(args, found);
   detail::check_texts(args, found);
-  return std::move(found).lines();
+  return found.lines();
 }
 
 std::span<const std::pair<std::string_view, std::string_view>> names_elsewhere(const TrainingArguments&) {
@@ -289,10 +262,7 @@ std::span<const std::pair<std::string_view, std::string_view>> names_elsewhere(c
   return names;
 }
 
-void validate(const TrainingArguments& args) {
-  if (const auto lines = faults(args); !lines.empty())
-    throw ArgumentError(fmt::format("{}", fmt::join(lines, "\n")));
-}
+void validate(const TrainingArguments& args) { detail::Faults(faults(args)).check(); }
 
 TrainingArguments normalized(TrainingArguments args) {
   if (args.output_dir == "~" || args.output_dir.starts_with("~/")) {

@@ -15,7 +15,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "etude/base/error.hpp"
+#include "etude/base/faults.hpp"
 #include "etude/base/message.hpp"
 #include "etude/base/utf8.hpp"
 #include "etude/data/data_loader.hpp"
@@ -56,108 +56,96 @@ OptimizerMatch match_optimizer(const TrainerOptions& options) {
 }
 
 /// Everything wrong with the options of a training of one phase.
-std::vector<std::string> faults_of_training(const TrainerOptions& options) {
-  auto found = faults(options.args);
+Faults faults_of_training(const TrainerOptions& options) {
+  Faults found(faults(options.args));
   const auto& args = options.args;
-  if (!options.model && !options.model_init) found.push_back("model is not set: must be, or else model_init");
+  if (!options.model && !options.model_init) found.add("model is not set: must be, or else model_init");
   if (options.model && options.model_init)
-    found.push_back("model and model_init are both set: must be one of them");
+    found.add("model and model_init are both set: must be one of them");
   if (options.loss && options.compute_loss)
-    found.push_back("loss and compute_loss are both set: must be one of them");
+    found.add("loss and compute_loss are both set: must be one of them");
   if (args.label_smoothing_factor != 0 &&
       (options.compute_loss ||
        (options.loss && !dynamic_cast<torch::nn::CrossEntropyLossImpl*>(options.loss.module().get()))))
-    found.push_back(fmt::format(
+    found.add(
         "label_smoothing_factor is {}: must be 0 unless loss is torch::nn::CrossEntropyLoss, or the "
         "model computes its loss itself",
-        args.label_smoothing_factor));
+        args.label_smoothing_factor);
   if (options.model_init && options.optimizer)
-    found.push_back(
+    found.add(
         "optimizer is set: must be unset with model_init, which makes a model whose parameters it doesn't "
         "hold");
   if (options.model && options.optimizer) {
     // A completely frozen model may serve to train something else.
     if (const auto match = match_optimizer(options); match.common == 0 && match.missing > 0)
-      found.push_back(
+      found.add(
           "optimizer holds none of the model's parameters: must be made from those of the module that is "
           "given as model");
   }
   const auto exclude_optimizer = [&](bool given, std::string_view field) {
     if (given && options.optimizer)
-      found.push_back(
-          fmt::format("{} and optimizer are both set: must be one of them, since that optimizer has its own "
-                      "groups",
-                      field));
+      found.add(
+          "{} and optimizer are both set: must be one of them, since that optimizer has its own "
+          "groups",
+          field);
   };
   exclude_optimizer(!options.parameter_groups.empty() || !args.parameter_groups.empty(), "parameter_groups");
   exclude_optimizer(args.layerwise_learning_rate_decay != 1, "layerwise_learning_rate_decay");
   if (options.lr_scheduler.needs_torch_optimizer() && !options.optimizer)
-    found.push_back(
-        "lr_scheduler is one of torch's: optimizer must be set too, to the one that it schedules");
+    found.add("lr_scheduler is one of torch's: optimizer must be set too, to the one that it schedules");
   if (args.eval_strategy != IntervalStrategy::no && options.eval_dataset.empty())
-    found.push_back(
-        fmt::format("eval_strategy is {}: must be no, or .eval_dataset must be set", args.eval_strategy));
+    found.add("eval_strategy is {}: must be no, or .eval_dataset must be set", args.eval_strategy);
   std::set<std::string_view> eval_names;
   for (const auto& [name, dataset] : options.eval_dataset) {
-    if (!dataset)
-      found.push_back(fmt::format("eval_dataset {} is not set: must be a dataset", quoted_utf8(name)));
+    if (!dataset) found.add("eval_dataset {} is not set: must be a dataset", quoted_utf8(name));
     if (!is_utf8(name))
-      found.push_back(fmt::format("eval_dataset has the name {}: must be UTF-8", quoted_utf8(name)));
+      found.add("eval_dataset has the name {}: must be UTF-8", quoted_utf8(name));
     else if (options.eval_dataset.named() && name.empty())
-      found.push_back("eval_dataset has an empty name: must be one that its metrics can be named by");
+      found.add("eval_dataset has an empty name: must be one that its metrics can be named by");
     else if (!eval_names.insert(name).second)
-      found.push_back(
-          fmt::format("eval_dataset has the name '{}' twice: must be a name for each dataset", name));
+      found.add("eval_dataset has the name '{}' twice: must be a name for each dataset", name);
   }
   if (args.batch_eval_metrics && options.compute_metrics && !options.compute_metrics.takes_compute_result())
-    found.push_back(
-        "batch_eval_metrics is true: compute_metrics must take a second argument, bool compute_result");
+    found.add("batch_eval_metrics is true: compute_metrics must take a second argument, bool compute_result");
   if (!args.batch_eval_metrics && !options.compute_metrics.takes_whole())
-    found.push_back(
-        "batch_eval_metrics is false: must be true for a compute_metrics that takes compute_result");
+    found.add("batch_eval_metrics is false: must be true for a compute_metrics that takes compute_result");
   if (options.train_dataset && !options.train_dataset.size() && args.max_steps <= 0)
-    found.push_back(
-        fmt::format("max_steps is {}: must be positive, since train_dataset has no length to count epochs by",
-                    args.max_steps));
+    found.add("max_steps is {}: must be positive, since train_dataset has no length to count epochs by",
+              args.max_steps);
   if (options.train_dataset && !options.train_dataset.is_indexed() && !options.train_sampler &&
       args.train_sampling_strategy == SamplingStrategy::group_by_length)
-    found.push_back(
-        "train_sampling_strategy is group_by_length: must be another, since train_dataset is a stream");
+    found.add("train_sampling_strategy is group_by_length: must be another, since train_dataset is a stream");
   std::set<std::string_view> variables;
   for (const auto& [name, variable] : options.program_state)
     if (name.empty() || !is_utf8(name) || name == "ranks" || name.starts_with("ranks."))
-      found.push_back(
-          fmt::format("program_state has the name {}: must be UTF-8, not empty, and not begin with 'ranks.'",
-                      quoted_utf8(name)));
+      found.add("program_state has the name {}: must be UTF-8, not empty, and not begin with 'ranks.'",
+                quoted_utf8(name));
     else if (!variables.insert(name).second)
-      found.push_back(
-          fmt::format("program_state has the name '{}' twice: must be a name for each variable", name));
-  for (auto& fault : faults_of_optimizers(options)) found.push_back(std::move(fault));
+      found.add("program_state has the name '{}' twice: must be a name for each variable", name);
+  add_faults_of_optimizers(options, found);
   return found;
 }
 
 /// Everything wrong with the phases, and with the options in each of them.
-std::vector<std::string> faults_of_phases(const TrainerOptions& options) {
-  std::vector<std::string> found;
+Faults faults_of_phases(const TrainerOptions& options) {
+  Faults found;
   if (options.args.max_steps > 0)
-    found.push_back(fmt::format("max_steps is {}: must not be set with phases, each of which has a length",
-                                options.args.max_steps));
+    found.add("max_steps is {}: must not be set with phases, each of which has a length",
+              options.args.max_steps);
   std::set<std::string_view> names;
   std::vector<std::vector<std::string>> all;  // the faults of each
   for (const auto& [name, phase] : options.phases) {
     if (name.empty() || !is_utf8(name))
-      found.push_back(fmt::format("phases has the name {}: must be UTF-8 and not empty", quoted_utf8(name)));
+      found.add("phases has the name {}: must be UTF-8 and not empty", quoted_utf8(name));
     else if (!names.insert(name).second)
-      found.push_back(fmt::format("phases has the name '{}' twice: must be a name for each phase", name));
+      found.add("phases has the name '{}' twice: must be a name for each phase", name);
     if ((phase.max_steps > 0) == (phase.num_train_epochs > 0) || phase.max_steps < 0)
-      found.push_back(
-          fmt::format("phase '{}': num_train_epochs is {} and max_steps is {}: one of them must be positive",
-                      name, phase.num_train_epochs, phase.max_steps));
+      found.add("phase '{}': num_train_epochs is {} and max_steps is {}: one of them must be positive", name,
+                phase.num_train_epochs, phase.max_steps);
     if (phase.per_device_train_batch_size && options.args.auto_find_batch_size)
-      found.push_back(fmt::format(
-          "phase '{}': per_device_train_batch_size is {}: must not be set with auto_find_batch_size", name,
-          *phase.per_device_train_batch_size));
-    all.push_back(faults_of_training(in_phase(options, phase)));
+      found.add("phase '{}': per_device_train_batch_size is {}: must not be set with auto_find_batch_size",
+                name, *phase.per_device_train_batch_size);
+    all.push_back(faults_of_training(in_phase(options, phase)).lines());
   }
   const auto is_in_all = [&](const std::string& fault) {
     return std::ranges::all_of(all,
@@ -166,9 +154,9 @@ std::vector<std::string> faults_of_phases(const TrainerOptions& options) {
   for (std::size_t i = 0; i < all.size(); ++i)
     for (const auto& fault : all[i])
       if (!is_in_all(fault))
-        found.push_back(fmt::format("phase '{}': {}", options.phases[i].first, fault));
+        found.add("phase '{}': {}", options.phases[i].first, fault);
       else if (i == 0)
-        found.push_back(fault);
+        found.add("{}", fault);
   return found;
 }
 
@@ -201,15 +189,8 @@ TrainingArguments in_phase(TrainingArguments args, const PhaseOptions& phase) {
 }  // namespace detail
 
 void check_options(const TrainerOptions& options) {
-  const auto found =
-      options.phases.empty() ? detail::faults_of_training(options) : detail::faults_of_phases(options);
-  if (!found.empty()) throw ArgumentError(fmt::format("{}", fmt::join(found, "\n")));
+  (options.phases.empty() ? detail::faults_of_training(options) : detail::faults_of_phases(options)).check();
 }
-
-}  // namespace etude::inline v0
-
-namespace etude::inline v0 {
-namespace detail {
 
 namespace {
 
@@ -225,14 +206,8 @@ DataLoaderOptions loader_options(const TrainerOptions& options, const TrainingAr
 
 }  // namespace
 
-}  // namespace detail
-
-}  // namespace etude::inline v0
-
-namespace etude::inline v0 {
-
 DataLoaderOptions train_loader_options(const TrainerOptions& options, const TrainingArguments& args) {
-  auto loader = detail::loader_options(options, args);
+  auto loader = loader_options(options, args);
   loader.name = "train_dataset";
   loader.drop_last = args.dataloader_drop_last;
   loader.batch_size = args.per_device_train_batch_size;
@@ -252,7 +227,7 @@ DataLoaderOptions train_loader_options(const TrainerOptions& options, const Trai
 
 DataLoaderOptions eval_loader_options(const TrainerOptions& options, const TrainingArguments& args,
                                       const Dataset& dataset) {
-  auto loader = detail::loader_options(options, args);
+  auto loader = loader_options(options, args);
   loader.name = "the dataset to evaluate or predict";
   loader.batch_size = args.per_device_eval_batch_size;
   if (!dataset.is_divided()) loader.part = {args.process_index(), args.world_size()};

@@ -17,6 +17,7 @@
 
 #include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"
+#include "etude/base/faults.hpp"
 #include "etude/base/message.hpp"
 #include "etude/base/utf8.hpp"
 #include "etude/optim/create.hpp"
@@ -25,12 +26,11 @@
 
 namespace etude::inline v0::detail {
 
-std::vector<std::string> faults_of_optimizers(const TrainerOptions& options) {
-  std::vector<std::string> found;
+void add_faults_of_optimizers(const TrainerOptions& options, Faults& found) {
   const auto& all = options.optimizers;
-  if (all.empty()) return found;
+  if (all.empty()) return;
   const auto both = [&](bool is_set, std::string_view option) {
-    if (is_set) found.push_back(fmt::format("optimizers and {} are both set: must be one of them", option));
+    if (is_set) found.add("optimizers and {} are both set: must be one of them", option);
   };
   both(static_cast<bool>(options.optimizer), "optimizer");
   both(static_cast<bool>(options.lr_scheduler), "lr_scheduler");
@@ -40,38 +40,32 @@ std::vector<std::string> faults_of_optimizers(const TrainerOptions& options) {
     both(static_cast<bool>(options.loss), "loss, where each optimizer has its compute_loss,");
     both(static_cast<bool>(options.compute_loss), "compute_loss, where each optimizer has its own,");
     if (with_loss < std::ssize(all))
-      found.push_back(
-          fmt::format("compute_loss is set for {} of {} optimizers: must be for all of them, or for none",
-                      with_loss, all.size()));
+      found.add("compute_loss is set for {} of {} optimizers: must be for all of them, or for none",
+                with_loss, all.size());
   }
   std::set<std::string_view> names;
   bool has_each_step = false;
   for (const auto& [name, own] : all) {
     if (name.empty() || !is_utf8(name) || name.find_first_of("/.\\") != std::string::npos)
-      found.push_back(fmt::format(
+      found.add(
           "optimizers has the name {}: must have at least one character, and none of / . \\, since files are "
           "named by it",
-          quoted_utf8(name)));
+          quoted_utf8(name));
     else if (!names.insert(name).second)
-      found.push_back(
-          fmt::format("optimizers has the name '{}' twice: must be a name for each optimizer", name));
-    if (own.every < 1)
-      found.push_back(fmt::format("every is {} for the optimizer '{}': must be at least 1", own.every, name));
+      found.add("optimizers has the name '{}' twice: must be a name for each optimizer", name);
+    if (own.every < 1) found.add("every is {} for the optimizer '{}': must be at least 1", own.every, name);
     has_each_step |= own.every == 1;
     if (own.lr_scheduler.needs_torch_optimizer() && !own.optimizer)
-      found.push_back(fmt::format(
-          "lr_scheduler of the optimizer '{}' is one of torch's: its optimizer must be set too", name));
+      found.add("lr_scheduler of the optimizer '{}' is one of torch's: its optimizer must be set too", name);
     if (own.optimizer && !own.parameters.empty())
-      found.push_back(
-          fmt::format("optimizer '{}' has both optimizer and parameters: must be one of them, since torch's "
-                      "holds its own",
-                      name));
+      found.add(
+          "optimizer '{}' has both optimizer and parameters: must be one of them, since torch's "
+          "holds its own",
+          name);
     for (const auto& fault : faults(arguments_of(options.args, own)))
-      if (!std::ranges::count(faults(options.args), fault))
-        found.push_back(fmt::format("optimizer '{}': {}", name, fault));
+      if (!std::ranges::count(faults(options.args), fault)) found.add("optimizer '{}': {}", name, fault);
   }
-  if (!has_each_step) found.push_back("every is more than 1 for all optimizers: must be 1 for one of them");
-  return found;
+  if (!has_each_step) found.add("every is more than 1 for all optimizers: must be 1 for one of them");
 }
 
 void make_optimizers(const RunSettings& run, Trained& trained) {

@@ -13,8 +13,10 @@ namespace etude::inline v0 {
 void check_options(const TrainerOptions& options);
 
 namespace detail {
-/// Everything wrong with the option `optimizers`.
-std::vector<std::string> faults_of_optimizers(const TrainerOptions& options);
+class Faults;
+
+/// Adds everything wrong with the option `optimizers`.
+void add_faults_of_optimizers(const TrainerOptions& options, Faults& found);
 
 /// The trainer's arguments, overridden by those of one optimizer or one phase.
 template <class Own>
