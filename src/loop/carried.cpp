@@ -23,36 +23,6 @@
 
 namespace etude::inline v0 {
 
-void check_carried_state(const RunSettings& run, const Trained& trained) {
-  if (trained.carried.empty()) return;
-  std::vector<std::string> found;
-  const auto state = fmt::format("a model that carries state from batch to batch ({})",
-                                 fmt::join(trained.carried.names(), ", "));
-  const auto refuse = [&](bool given, const char* name, const char* why) {
-    if (given) found.push_back(fmt::format("{} is true: must be false with {}, {}", name, state, why));
-  };
-  const auto& args = run.args;
-  refuse(args.auto_microbatching, "auto_microbatching", "whose rows can't be run in parts");
-  refuse(args.auto_find_batch_size, "auto_find_batch_size", "which has the rows of one batch size");
-  refuse(args.cuda_graph, "cuda_graph", "which a replayed step wouldn't see");
-  if (args.gradient_checkpointing)
-    for (const auto& unit : units(trained.model))
-      refuse(std::ranges::any_of(
-                 unit.module->modules(),
-                 [](const auto& each) { return dynamic_cast<CarriedStateImpl*>(each.get()) != nullptr; }),
-             "gradient_checkpointing", "in a unit that runs twice");
-  if (run.step_sharing() == StepSharing::in_turn)
-    found.push_back(fmt::format(
-        "each optimizer has its own loss: must share one with {}, which would advance with each loss",
-        state));
-  if (trained.train_dataloader && trained.train_dataloader->options().shuffle)
-    found.push_back(
-        fmt::format("train_sampling_strategy is random: must be sequential with {}, or train_dataset one of "
-                    "etude::parallel_streams",
-                    state));
-  if (!found.empty()) throw ArgumentError(fmt::format("{}", fmt::join(found, "\n")));
-}
-
 namespace detail {
 
 StateDict tensors_of_others(const Ranks& ranks, const StateDict& own) {

@@ -140,30 +140,6 @@ void make_schedulers(const RunSettings& run, const TrainerRunConfig& run_config,
   }
 }
 
-void check_step_sharing(const RunSettings& run, const Trained& trained) {
-  const auto sharing = run.step_sharing();
-  const bool is_apart = sharing != StepSharing::together;
-  if (trained.optimizers.size() == 1 && !is_apart) return;
-  const auto with = is_apart ? sharing == StepSharing::by_hand ? "a training_step that makes its own steps"
-                                                               : "optimizers that have their own losses"
-                             : "several optimizers";
-  const auto refuse = [&](bool is_set, std::string_view argument) {
-    if (is_set) throw ArgumentError(fmt::format("{} is true: must be false with {}", argument, with));
-  };
-  refuse(run.args.cuda_graph, "cuda_graph");
-  refuse(run.args.auto_microbatching && is_apart, "auto_microbatching");
-  if (run.shard_stage == ShardStage::parameters && is_apart)
-    throw ArgumentError(fmt::format("ShardedDataParallel<3> can't be used with {}", with));
-  for (const auto& each : trained.optimizers) {
-    if (each.optimizer->needs_closure())
-      throw ArgumentError(fmt::format("{} evaluates its loss several times per step: can't be used with {}",
-                                      each.optimizer->type(), with));
-    if (each.every != 1 && sharing == StepSharing::by_hand)
-      throw ArgumentError(
-          fmt::format("every is {} for the optimizer '{}': must be 1 with {}", each.every, each.name, with));
-  }
-}
-
 LossOutput loss_of_optimizers(TrainerCore& core, const Batch& batch, std::optional<double> num_items) {
   const auto loss_of = [&](std::size_t i) {
     const auto& [name, own] = core.options.optimizers[i];

@@ -20,23 +20,7 @@ namespace {
 
 /// The unit of each parameter that ShardedDataParallel<3> divides; empty for the other stages.
 std::unordered_map<std::string, std::size_t> unit_of_shards(const RunSettings& run, const Trained& trained) {
-  if (run.args.auto_microbatching && *run.shard_stage != ShardStage::optimizer_state)
-    throw ArgumentError(
-        fmt::format("auto_microbatching is true: must be false with ShardedDataParallel<{}>, whose "
-                    "gradients can't be computed again",
-                    static_cast<int>(*run.shard_stage)));
   if (run.shard_stage != ShardStage::parameters) return {};
-  if (run.args.auto_find_batch_size)
-    throw ArgumentError("auto_find_batch_size is true: must be false with ShardedDataParallel<3>");
-  for (const auto name : run.trainer->callback_names())
-    for (const std::string_view reader :
-         {"ModelEmaCallback", "StochasticWeightAveragingCallback", "LossSpikeCallback",
-          "ParameterNormMonitor", "SaveBestModelCallback", "DebugUnderflowOverflowCallback"})
-      if (name.find(reader) != name.npos)
-        throw ArgumentError(
-            fmt::format("{} reads the parameters between steps: can't be used with ShardedDataParallel<3>, "
-                        "which keeps them divided among the processes",
-                        name));
   auto result = unit_of_parameters(trained.model);
   if (run.ranks.world_size() > 1)
     message(

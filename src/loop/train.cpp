@@ -9,6 +9,7 @@
 #include <numeric>
 #include <utility>
 
+#include "compatibility.hpp"
 #include "etude/base/error.hpp"
 #include "etude/loop/carried.hpp"
 #include "etude/loop/same_data.hpp"
@@ -162,8 +163,7 @@ void TrainLoop::check_later_phases() {
       continue;
     try {
       core_.optimizers.add({"", core_.make_optimizer()});
-      check_optimizers();
-      detail::check_step_sharing(core_, core_);
+      check_optimizers(core_, core_);
       if (!core_.options.lr_scheduler)
         etude::make_scheduler(core_.args, *core_.optimizers.current(), later.plan.max_steps);
     } catch (const ArgumentError& error) {
@@ -174,35 +174,18 @@ void TrainLoop::check_later_phases() {
   phases_->enter(phase_);
 }
 
-void TrainLoop::check_optimizers() const {
-  if (core_.args.auto_microbatching && core_.optimizers.current()->needs_closure())
-    throw ArgumentError(
-        "auto_microbatching is true: must be false with an optimizer that evaluates whole batches "
-        "repeatedly");
-  if (core_.scaler && core_.optimizers.current()->needs_closure())
-    throw ArgumentError(
-        fmt::format("fp16 is true: must be false with {}, which evaluates its loss several times per step",
-                    core_.optimizers.current()->type()));
-  for (const auto& each : core_.optimizers)
-    if (core_.args.pure_bf16 && !each.optimizer->rounds_bfloat16())
-      throw ArgumentError(
-          fmt::format("pure_bf16 is true: must be false with {}, which doesn't round in its updates: Etude's "
-                      "AdamW, Adam, SGD and Lion do",
-                      each.optimizer->type()));
-}
-
 void TrainLoop::make_optimizers() {
   if (core_.optimizers.empty() && !core_.options.optimizers.empty()) detail::make_optimizers(core_, core_);
   if (core_.optimizers.empty())
     core_.optimizers.add({"", made_by("create_optimizer", events_.trainer().create_optimizer())});
-  check_optimizers();
+  check_optimizers(core_, core_);
   const auto planned_steps = core_.run_config.max_num_train_steps + skipped_of_plan();
   if (core_.options.optimizers.empty())
     core_.optimizers[0].lr_scheduler =
         made_by("create_scheduler", events_.trainer().create_scheduler(planned_steps));
   else
     detail::make_schedulers(core_, core_.run_config, core_.optimizers, planned_steps);
-  check_carried_state(core_, core_);
+  check_model(events_);
   update_.begin_training();
 }
 

@@ -110,8 +110,6 @@ class TrainLoop {
   void set_plan();
   /// Throws ArgumentError, before the first step, for settings that later phases would refuse.
   void check_later_phases();
-  /// Throws ArgumentError for optimizers that don't work with an argument.
-  void check_optimizers() const;
   /// Makes what the phase under way updates the weights with.
   void make_optimizers();
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "compatibility.hpp"
 #include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"
 #include "etude/base/interrupt.hpp"
@@ -19,8 +20,6 @@
 #include "etude/loop/sharded_parameters.hpp"
 #include "etude/loop/snapshot.hpp"
 #include "etude/loop/trainer_methods.hpp"
-#include "etude/optim/flat_parameters.hpp"
-#include "given_losses.hpp"
 
 namespace etude::inline v0 {
 
@@ -250,7 +249,7 @@ void Update::advance(const DataPosition& next, double epoch, bool has_stepped) {
 }
 
 void Update::take_losses() {
-  detail::check_given_losses(events_);
+  check_given_losses(events_);
   core_.losses_are_given = true;
   make_strategy(StepSharing::by_program);
 }
@@ -300,21 +299,10 @@ UpdateResult Update::complete(double examples) {
 }
 
 void Update::begin_training() {
-  detail::check_step_sharing(core_, core_);
   core_.losses_are_given = false;
   const bool has_shares = core_.ranks.several() && core_.shard_stage == ShardStage::parameters;
   targets_ = std::dynamic_pointer_cast<ModulesImpl>(core_.model.module());
   if (targets_ && !targets_->has_targets()) targets_ = nullptr;
-  if (targets_ && has_shares)
-    throw ArgumentError(
-        "ShardedDataParallel<3> keeps no whole parameters, which a target_of another module follows: use "
-        "stage 2");
-  if (targets_ && core_.args.pure_bf16)
-    throw ArgumentError(
-        "pure_bf16 is true: must be false with a target_of another module, whose small moves bfloat16 rounds "
-        "away");
-  if (core_.shard_stage == ShardStage::parameters)
-    if (const auto reader = events_.reader_of_parameters(); !reader.empty()) detail::refuse_reader(reader);
   if (core_.shard_stage) detail::shard_optimizers(core_, core_);
   if (core_.args.offload_optimizer) core_.offload_moments();
   if (core_.args.cuda_graph) captured_step_.begin();

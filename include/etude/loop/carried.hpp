@@ -8,10 +8,6 @@
 
 namespace etude::inline v0 {
 
-/// Throws ArgumentError, at the start of a training, for arguments with which a model can't carry state from
-/// batch to batch.
-void check_carried_state(const RunSettings& run, const Trained& trained);
-
 namespace detail {
 
 /// Gathers these tensors from the other processes, each named "ranks.RANK.NAME".

@@ -16,9 +16,6 @@ void make_optimizers(const RunSettings& run, Trained& trained);
 void make_schedulers(const RunSettings& run, const TrainerRunConfig& run_config, OptimizerList& optimizers,
                      std::int64_t max_steps);
 
-/// Throws ArgumentError for settings that don't work with the way in which the optimizers share a step.
-void check_step_sharing(const RunSettings& run, const Trained& trained);
-
 /// The loss of the optimizer whose turn it is or, outside of a turn, the sum of all optimizers' losses. The
 /// result has each loss as a part: "generator_loss".
 LossOutput loss_of_optimizers(TrainerCore& core, const Batch& batch, std::optional<double> num_items);
