@@ -31,14 +31,6 @@ std::unique_ptr<DataLoader> RunSettings::make_eval_dataloader(const Dataset& dat
   return std::make_unique<DataLoader>(dataset, eval_loader_options(options, args, dataset));
 }
 
-void RunSettings::check_captured_loss() const {
-  if (options.loss.counts_items())
-    throw ArgumentError(
-        "cuda_graph is true: must be false with a loss that takes the number of items, which a replayed step "
-        "couldn't give it: "
-        "take the mean of each batch");
-}
-
 bool RunSettings::finds_batch_size(const std::exception_ptr& error) const {
   // A process of several that runs out of memory alone leaves the others waiting.
   return is_too_large(error) && (ranks.world_size() == 1 || ranks.memory_is_agreed);

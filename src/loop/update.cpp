@@ -78,7 +78,7 @@ bool Update::add_gradients() {
   steps_.begin_gradients();
   const bool is_resumed = work_.enter_group();
   if (!is_resumed) core_.group.forget_losses();
-  is_captured_ = captured_step_ && !is_resumed && batches_.size() == 1;
+  is_captured_ = graph_ && !is_resumed && batches_.size() == 1;
   if (is_captured_) return true;  // `make_steps` does it all
   return core_.args.auto_microbatching ? run_parts_that_fit() : run_micro_batches();
 }
@@ -209,7 +209,7 @@ void Update::check_may_lack_batches(const GradientsResults& all) const {
 
 void Update::make_steps() {
   if (is_captured_)
-    captured_step_.step(batches_[0], steps_, [&](Batch& batch) { run_part(batch); });
+    make_captured_step();
   else
     strategy_->make_steps([&] { add_gradients_in_turn(); });
 }
@@ -305,13 +305,46 @@ void Update::begin_training() {
   if (targets_ && !targets_->has_targets()) targets_ = nullptr;
   if (core_.shard_stage) detail::shard_optimizers(core_, core_);
   if (core_.args.offload_optimizer) core_.offload_moments();
-  if (core_.args.cuda_graph) captured_step_.begin();
+  if (core_.args.cuda_graph) {
+    check_events_in_graph();
+    graph_.emplace(core_.device, core_.model, *core_.optimizers.current());
+  }
   if (core_.args.gradient_checkpointing && !has_shares)
     core_.recomputed_units = std::make_unique<RecomputedUnits>(core_.model);
   if (has_shares)
     core_.sharded_units =
         std::make_unique<ShardedUnits>(core_.model, parameters(), core_.args.gradient_checkpointing);
   make_strategy(core_.step_sharing());
+}
+
+void Update::check_events_in_graph() const {
+  const auto handled = events_.handlers_of(events<ForwardBegin, BackwardBegin, BackwardEnd, GradientsComplete,
+                                                  GradientsClipped, PreOptimizerStep>{});
+  if (handled.empty()) return;
+  throw ArgumentError(fmt::format(
+      "cuda_graph is true: must be false with {}, which handles {}, an event inside the captured step",
+      handled[0].callbacks[0].first, handled[0].event));
+}
+
+void Update::make_captured_step() {
+  steps_.check_learning_rates();
+  check_events_in_graph();  // callbacks may have been added
+  core_.group.set_num_items({});
+  core_.group.set_divisor({});
+  auto& each = core_.optimizers[0];
+  const auto replayed = graph_->replayed();
+  const auto results = graph_->run(batches_[0], [&](Batch& inputs) {
+    core_.group.forget_losses();
+    run_part(inputs);
+    steps_.clip_and_step(each, nullptr, [](const torch::Tensor&) { return true; });
+    return std::vector{core_.group.losses().front(), core_.log_window.grad_norm()};
+  });
+  if (graph_->replayed() == replayed) return steps_.end_step(each);
+  steps_.begin_step(each);
+  core_.group.forget_losses();
+  core_.group.add_loss(results[0].clone());
+  core_.log_window.set_grad_norm(results[1]);
+  steps_.end_step(each);
 }
 
 void Update::end_training() {

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "attempt.hpp"
-#include "captured_step.hpp"
 #include "etude/data/batch.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/event_source.hpp"
+#include "etude/loop/step_graph.hpp"
 #include "etude/model/modules.hpp"
 #include "etude/optim/flat_parameters.hpp"
 #include "etude/parallel/gradient_reducer.hpp"
@@ -85,6 +85,11 @@ class Update {
   /// The last part of `run`: from here on, nothing is repeated.
   UpdateResult conclude(const DataPosition& next, double examples);
   void make_strategy(StepSharing sharing);
+
+  /// Throws ArgumentError for a callback that would not be called when a step is replayed.
+  void check_events_in_graph() const;
+  /// Computes the gradients of the only micro-batch and makes its step, both in the graph.
+  void make_captured_step();
   /// The parameters of each optimizer.
   std::vector<FlatParameters*> parameters() const;
 
@@ -108,9 +113,9 @@ class Update {
   MicroBatches batches_{events_};
   OptimizerSteps steps_{events_, batches_};
   std::unique_ptr<StepStrategy> strategy_;
-  CapturedStep captured_step_{events_};
+  std::optional<StepGraph> graph_;        // with `cuda_graph`
   std::shared_ptr<ModulesImpl> targets_;  // null if no module follows another
-  bool is_captured_ = false;              // the update runs through it
+  bool is_captured_ = false;              // the update runs through the graph
   bool keeps_loss_ = false;
   torch::Tensor loss_;
   std::int64_t size_ = 0;

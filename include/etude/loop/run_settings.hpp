@@ -65,9 +65,6 @@ struct RunSettings {
   std::unique_ptr<DataLoader> make_train_dataloader() const;
   std::unique_ptr<DataLoader> make_eval_dataloader(const Dataset& dataset) const;
 
-  /// Throws ArgumentError for a loss that takes the number of items, which differs from batch to batch.
-  void check_captured_loss() const;
-
   /// Whether this error makes `auto_find_batch_size` try a smaller size.
   bool finds_batch_size(const std::exception_ptr& error) const;
   /// Whether this error would do so in a single process.
