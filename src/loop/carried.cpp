@@ -34,10 +34,9 @@ StateDict tensors_of_others(const Ranks& ranks, const StateDict& own) {
     packed.push_back({name, c10::toString(host.scalar_type()), host.sizes().vec(),
                       std::string(static_cast<const char*>(host.data_ptr()), host.nbytes())});
   }
-  const auto bytes = nlohmann::json::to_msgpack(packed);
-  const auto all = ranks.gather(std::string(bytes.begin(), bytes.end()));
+  const auto all = ranks.gather_values(packed);
   for (std::size_t rank = 1; rank < all.size(); ++rank)
-    for (const auto& entry : nlohmann::json::from_msgpack(all[rank])) {
+    for (const auto& entry : all[rank]) {
       auto tensor = torch::empty(entry[2].get<std::vector<std::int64_t>>(),
                                  scalar_type_named(entry[1].get<std::string>()).value());
       const auto& items = entry[3].get_ref<const std::string&>();

@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "compatibility.hpp"
 #include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"
 #include "etude/base/interrupt.hpp"
@@ -56,6 +57,59 @@
 #include "etude/trainer_options.hpp"
 
 namespace etude::inline v0 {
+
+namespace detail {
+
+namespace {
+
+/// The labels that a model's own loss is a mean over, those of -100 included.
+torch::Tensor own_loss_items(const Model& model, const Tensors& labels) {
+  const auto* named = labels.find("labels");
+  const auto& all = named ? *named : labels[0];
+  return model.loss_items() == LossItems::shifted_labels && all.dim() > 0 ? all.slice(-1, 1) : all;
+}
+
+/// Throws ArgumentError, in all processes, unless they have the same arguments, apart from those about
+/// output.
+void check_same_arguments(const Ranks& ranks, const TrainingArguments& args) {
+  if (!ranks.several()) return;
+  static constexpr std::array<std::string_view, 7> own{
+      "log_level", "log_level_replica", "report", "log_lines", "disable_tqdm", "report_to", "run_name"};
+  auto all = ranks.gather_values(to_json_value(args));
+  const auto& first = all[0];
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    auto& other = all[rank];
+    for (const auto& [name, value] : first.items())
+      if (other[name] != value && std::ranges::find(own, name) == own.end())
+        throw ArgumentError(
+            fmt::format("{} is {} in rank 0 and {} in rank {}: must be the same in all processes", name,
+                        value.dump(), other[name].dump(), rank));
+  }
+}
+
+/// Whether the user has put the layers of a model on several devices.
+bool is_spread(const Model& model) {
+  const auto parameters = model.parameters();
+  return std::ranges::any_of(parameters,
+                             [&](const auto& each) { return each.device() != parameters.front().device(); });
+}
+
+/// The total batches of all datasets; unset without datasets, if one has no length, or if the sum is too
+/// large.
+std::optional<std::int64_t> eval_batches(const EvalDatasets& datasets, std::int64_t batch_size) {
+  std::optional<std::int64_t> batches;
+  for (const auto& [name, dataset] : datasets) {
+    const auto size = dataset.size();
+    if (!size) return std::nullopt;
+    batches = batches.value_or(0) + std::min(groups_of(*size, batch_size), largest_dataset);
+    if (*batches > largest_dataset) return std::nullopt;
+  }
+  return batches;
+}
+
+}  // namespace
+
+}  // namespace detail
 
 BatchStream TrainerCore::begin_batches() const {
   const InterruptionScope may_be_given_up(may_interrupt_groups());
@@ -119,21 +173,6 @@ DatasetInfo TrainerCore::train_dataset_info() const {
   if (has_fingerprints) all.fingerprint = sum.hex();
   return all;
 }
-
-namespace detail {
-
-namespace {
-
-/// The labels that a model's own loss is a mean over, those of -100 included.
-torch::Tensor own_loss_items(const Model& model, const Tensors& labels) {
-  const auto* named = labels.find("labels");
-  const auto& all = named ? *named : labels[0];
-  return model.loss_items() == LossItems::shifted_labels && all.dim() > 0 ? all.slice(-1, 1) : all;
-}
-
-}  // namespace
-
-}  // namespace detail
 
 std::optional<double> TrainerCore::items_in(const Tensors& labels) const {
   if (labels.empty() || !may_count_items()) return {};
@@ -246,75 +285,6 @@ void TrainerCore::load_progress(const TrainingProgress& saved) {
   control.stop_reason = saved.stop_reason;
 }
 
-namespace detail {
-
-namespace {
-
-/// Throws ArgumentError, in all processes, unless they have the same arguments, apart from those about
-/// output.
-void check_same_arguments(const Ranks& ranks, const TrainingArguments& args) {
-  if (!ranks.several()) return;
-  static constexpr std::array<std::string_view, 7> own{
-      "log_level", "log_level_replica", "report", "log_lines", "disable_tqdm", "report_to", "run_name"};
-  const auto all = ranks.gather(to_json_value(args).dump());
-  const auto first = nlohmann::json::parse(all[0]);
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    const auto other = nlohmann::json::parse(all[rank]);
-    for (const auto& [name, value] : first.items())
-      if (other[name] != value && std::ranges::find(own, name) == own.end())
-        throw ArgumentError(
-            fmt::format("{} is {} in rank 0 and {} in rank {}: must be the same in all processes", name,
-                        value.dump(), other[name].dump(), rank));
-  }
-}
-
-/// Throws ArgumentError for an argument that doesn't work on the device, or with several processes.
-void check_device(const TrainerCore& core) {
-  const auto& args = core.args;
-  std::vector<std::string> found;
-  const auto refuse = [&](bool given, std::string_view name, std::string_view why) {
-    if (given) found.push_back(fmt::format("{} is true: must be false {}", name, why));
-  };
-  const auto no_float16 =
-      fmt::format("on the CPU with LibTorch {}, which computes in float16 since 2.3", TORCH_VERSION);
-  refuse(args.fp16 && !computes_in_float16(core.device.type()), "fp16", no_float16);
-  refuse(args.fp16_full_eval && !computes_in_float16(core.device.type()), "fp16_full_eval", no_float16);
-  refuse(args.tf32.value_or(false) && !core.device.is_cuda(), "tf32", "or unset without a GPU");
-  const auto in_units = "with ShardedDataParallel<3>, which keeps the weights in several processes";
-  const bool has_no_weights = core.shard_stage == ShardStage::parameters;
-  refuse(args.bf16_full_eval && has_no_weights, "bf16_full_eval", in_units);
-  refuse(args.fp16_full_eval && has_no_weights, "fp16_full_eval", in_units);
-  refuse(args.eval_enable_grad && has_no_weights, "eval_enable_grad", in_units);
-  refuse(args.offload_optimizer && core.device.is_cpu(), "offload_optimizer",
-         "on the CPU, in whose memory the moments are");
-  if (args.cuda_graph && !has_device_graphs(core.device.type()))
-    refuse(true, "cuda_graph",
-           core.device.is_cpu()
-               ? "on the CPU"
-               : fmt::format("on {}, for which no graphs are registered (a GPU's are by including "
-                             "etude/libtorch/cuda_graph.hpp in a source file of the program)",
-                             core.device.str()));
-  if (args.on_non_finite != OnNonFinite::ignore && args.cuda_graph)
-    found.push_back(
-        fmt::format("on_non_finite is {}: must be ignore with cuda_graph, which replays the update with the "
-                    "rest of the step; TerminateOnNaNCallback stops after it",
-                    args.on_non_finite));
-  refuse(args.cuda_graph && core.ranks.several(), "cuda_graph",
-         "with several processes, whose messages can't be captured");
-  if (!found.empty()) throw ArgumentError(fmt::format("{}", fmt::join(found, "\n")));
-}
-
-/// Whether the user has put the layers of a model on several devices.
-bool is_spread(const Model& model) {
-  const auto parameters = model.parameters();
-  return std::ranges::any_of(parameters,
-                             [&](const auto& each) { return each.device() != parameters.front().device(); });
-}
-
-}  // namespace
-
-}  // namespace detail
-
 TrainerCore::TrainerCore() : Trained(args), RunReports(*this, *this, *this) {}
 
 void TrainerCore::initialise(std::shared_ptr<Communicator> (*join)(const TrainingArguments&)) {
@@ -334,7 +304,7 @@ void TrainerCore::initialise(std::shared_ptr<Communicator> (*join)(const Trainin
                     args.output_dir, error ? "is gone" : "has a name that isn't UTF-8"));
   args.output_dir = output_dir;
   device = detail::device_for(args.launch, args.use_cpu);
-  detail::check_device(*this);
+  check_device(*this);
   if (args.tf32) allow_tf32(*args.tf32);
   make_model();
 }
@@ -467,27 +437,6 @@ void TrainerCore::begin_training() {
   token_counter.begin_training();
   updating = false;
 }
-
-namespace detail {
-
-namespace {
-
-/// The total batches of all datasets; unset without datasets, if one has no length, or if the sum is too
-/// large.
-std::optional<std::int64_t> eval_batches(const EvalDatasets& datasets, std::int64_t batch_size) {
-  std::optional<std::int64_t> batches;
-  for (const auto& [name, dataset] : datasets) {
-    const auto size = dataset.size();
-    if (!size) return std::nullopt;
-    batches = batches.value_or(0) + std::min(groups_of(*size, batch_size), largest_dataset);
-    if (*batches > largest_dataset) return std::nullopt;
-  }
-  return batches;
-}
-
-}  // namespace
-
-}  // namespace detail
 
 void TrainerCore::set_plan(const TrainPlan& plan, const TrainPlan& whole) {
   run_config = {.num_epochs = plan.num_train_epochs,

@@ -76,8 +76,8 @@ LogWindow::NonFiniteSteps LogWindow::non_finite_steps(bool are_any) {
   auto steps = non_finite_before_;
   if (!are_any) return steps;
   std::set<std::int64_t> in_any;
-  for (const auto& of_rank : ranks_.gather(nlohmann::json(loss_.non_finite_places()).dump()))
-    for (const auto& step : nlohmann::json::parse(of_rank)) in_any.insert(step.get<std::int64_t>());
+  for (const auto& of_rank : ranks_.gather_values(loss_.non_finite_places()))
+    for (const auto& step : of_rank) in_any.insert(step.get<std::int64_t>());
   for (const auto step : in_any) {
     detail::count_up(steps.count);
     if (!steps.first) steps.first = step;

@@ -73,17 +73,21 @@ std::vector<std::string> Ranks::gather(const std::string& text) const {
   return several() ? communicator_->gather_bytes(text) : std::vector{text};
 }
 
+std::vector<nlohmann::json> Ranks::gather_values(const nlohmann::json& value) const {
+  if (!several()) return std::vector(1, value);
+  const auto bytes = nlohmann::json::to_cbor(value);  // JSON lacks infinities and NaN
+  std::vector<nlohmann::json> all;
+  for (const auto& each : gather(std::string(bytes.begin(), bytes.end())))
+    all.push_back(nlohmann::json::from_cbor(each));
+  return all;
+}
+
 Metrics Ranks::first(const Metrics& metrics) const {
   if (!several()) return metrics;
-  // CBOR keeps infinities and NaN, which JSON lacks.
-  const auto pack = [&] {
-    auto list = nlohmann::json::array();
-    for (const auto& [name, value] : metrics) list.push_back({name, value});
-    const auto bytes = nlohmann::json::to_cbor(list);
-    return std::string(bytes.begin(), bytes.end());
-  };
+  auto own = nlohmann::json::array();
+  for (const auto& [name, value] : metrics) own.push_back({name, value});
   Metrics result;
-  for (const auto& entry : nlohmann::json::from_cbor(first(pack())))
+  for (const auto all = gather_values(own); const auto& entry : all.front())
     result[entry[0].get<std::string>()] = entry[1].get<double>();
   return result;
 }
@@ -93,24 +97,23 @@ void Ranks::average(PendingLogs& logs, bool by_rank) const {
   auto own = nlohmann::json::array();
   for (const auto& [name, mean] : logs.state())
     own.push_back({name, mean.sum, mean.weight, mean.leading, mean.filtered});
-  const auto bytes = nlohmann::json::to_cbor(own);
-  std::vector<PendingLogState> all;
+  std::vector<PendingLogState> sums;
   const auto add = [&](const std::string& name, const nlohmann::json& entry) {
-    auto known = std::ranges::find(all, name, &PendingLogState::name);
-    if (known == all.end()) known = all.insert(known, PendingLogState{name, {}});
+    auto known = std::ranges::find(sums, name, &PendingLogState::name);
+    if (known == sums.end()) known = sums.insert(known, PendingLogState{name, {}});
     known->mean.sum += entry[1].get<double>();
     known->mean.weight += entry[2].get<double>();
     known->mean.leading += entry[3].get<double>();
     known->mean.filtered += entry[4].get<std::int64_t>();
   };
-  const auto texts = gather(std::string(bytes.begin(), bytes.end()));
-  for (std::size_t rank = 0; rank < texts.size(); ++rank)
-    for (const auto& entry : nlohmann::json::from_cbor(texts[rank])) {
+  const auto all = gather_values(own);
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    for (const auto& entry : all[rank]) {
       const auto name = entry[0].get<std::string>();
       add(name, entry);
       if (by_rank) add(fmt::format("{}_rank_{}", name, rank), entry);
     }
-  logs.load_state(all);
+  logs.load_state(sums);
 }
 
 void Ranks::leave(const std::exception_ptr& error) {

@@ -52,12 +52,9 @@ void check_same_data(const Ranks& ranks, const NamedDatasets& datasets) {
   if (!ranks.several()) return;
   auto own = nlohmann::json::array();
   for (const auto& [name, dataset] : datasets) own.push_back({name, description_of(dataset)});
-  std::vector<nlohmann::json> all;
+  const auto all = ranks.gather_values(own);
   std::size_t most = 0;
-  for (const auto& text : ranks.gather(own.dump())) {
-    all.push_back(nlohmann::json::parse(text));
-    most = std::max(most, all.back().size());
-  }
+  for (const auto& of_rank : all) most = std::max(most, of_rank.size());
   for (std::size_t i = 0; i < most; ++i) {
     std::string name;
     std::vector<std::string> texts;

@@ -51,21 +51,6 @@ nlohmann::json stateful_callbacks(const TrainerCore& core, const std::vector<Cal
 
 namespace {
 
-/// The generators' states of the other processes, each named "ranks.RANK.NAME".
-StateDict random_of_others(const Ranks& ranks, const StateDict& own) {
-  StateDict result;
-  if (!ranks.several()) return result;
-  auto packed = nlohmann::json::array();
-  for (const auto& [name, state] : own) packed.push_back({name, text_of(state)});
-  const auto bytes = nlohmann::json::to_msgpack(packed);
-  const auto all = ranks.gather(std::string(bytes.begin(), bytes.end()));
-  for (std::size_t rank = 1; rank < all.size(); ++rank)
-    for (const auto& entry : nlohmann::json::from_msgpack(all[rank]))
-      result.emplace_back(fmt::format("ranks.{}.{}", rank, entry[0].get<std::string>()),
-                          bytes_of(entry[1].get<std::string>()));
-  return result;
-}
-
 /// Adds the program's variables of all processes.
 void add_program_state(const TrainerCore& core, CheckpointContents& contents) {
   if (core.options.program_state.empty()) return;
@@ -210,7 +195,7 @@ CheckpointContents checkpoint_contents(TrainerCore& core, const std::vector<Call
     }
     auto& random = contents.tensors["random_state.safetensors"];
     for (const auto& [name, state] : random_state(core.options.generators)) random.emplace_back(name, state);
-    const auto others = detail::random_of_others(core.ranks, random);
+    const auto others = detail::tensors_of_others(core.ranks, random);
     random.insert(random.end(), others.begin(), others.end());
     core.ask_dataset_state();
     const auto& position = core.progress.position;

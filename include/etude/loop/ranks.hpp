@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -53,6 +54,8 @@ class Ranks {
 
   /// The texts of all processes, by rank; after `leave`, only this process's.
   std::vector<std::string> gather(const std::string& text) const;
+  /// The same for values, whose texts need not be UTF-8 and whose numbers may be infinite or NaN.
+  std::vector<nlohmann::json> gather_values(const nlohmann::json& value) const;
   /// The text of the first process.
   std::string first(const std::string& text) const { return gather(text).front(); }
   Metrics first(const Metrics& metrics) const;
