@@ -52,7 +52,7 @@ StateDict carried_state_of_all(const Ranks& ranks, const Trained& trained, bool 
   auto all = tensors_of_others(ranks, StateDict(own.begin(), own.end()));
   all.insert(all.end(), own.begin(), own.end());
   if (in_group && trained.work_begin)
-    for (const auto& [name, tensor] : trained.work_begin->get<part::Carried>().tensors())
+    for (const auto& [name, tensor] : trained.work_begin->get<part::Carried>().tensors)
       all.emplace_back("group." + name, tensor);
   return all;
 }

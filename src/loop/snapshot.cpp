@@ -69,10 +69,10 @@ namespace part {
 Weights::Weights(EventSource& events) {
   const auto& core = events.core();
   const ShardedUnits::Whole whole(core.sharded_units.get());
-  for (const auto& [name, tensor] : core.model.state_dict()) model_.emplace(name, copy_on_host(tensor));
-  if (const auto& loss = core.options.loss.module()) {
-    for (const auto& tensor : loss->parameters()) loss_.add(tensor);
-    for (const auto& tensor : loss->buffers()) loss_.add(tensor);
+  for (const auto& [name, tensor] : core.model.state_dict()) model.emplace(name, copy_on_host(tensor));
+  if (const auto& module = core.options.loss.module()) {
+    for (const auto& tensor : module->parameters()) loss.add(tensor);
+    for (const auto& tensor : module->buffers()) loss.add(tensor);
   }
 }
 
@@ -81,37 +81,37 @@ void Weights::restore(EventSource& events) const {
   const ShardedUnits::Whole whole(core.sharded_units.get());
   TensorCopies of_model;
   for (const auto& [name, tensor] : core.model.state_dict())
-    if (const auto copy = model_.find(name); copy != model_.end()) of_model.add(tensor, copy->second);
+    if (const auto copy = model.find(name); copy != model.end()) of_model.add(tensor, copy->second);
   of_model.restore();
-  loss_.restore();
+  loss.restore();
 }
 
 Buffers::Buffers(EventSource& events) {
-  for (const auto& [name, buffer] : events.core().model.named_buffers()) copies_.add(buffer);
+  for (const auto& [name, buffer] : events.core().model.named_buffers()) copies.add(buffer);
 }
 
 Gradients::Gradients(EventSource& events) {
   for (const auto& [name, parameter] : events.core().model.named_parameters()) {
     const auto& gradient = parameter.grad();
-    gradients_.emplace_back(parameter, gradient.defined() ? gradient.clone() : torch::Tensor());
+    gradients.emplace_back(parameter, gradient.defined() ? gradient.clone() : torch::Tensor());
   }
 }
 
 void Gradients::restore(EventSource&) const {
-  for (const auto& [parameter, gradient] : gradients_) parameter.mutable_grad() = gradient;
+  for (const auto& [parameter, gradient] : gradients) parameter.mutable_grad() = gradient;
 }
 
-Optimizers::Optimizers(EventSource& events) : scaler_(events.core().scaler) {
+Optimizers::Optimizers(EventSource& events) : scaler(events.core().scaler) {
   auto& core = events.core();
   for (const auto& each : core.optimizers)
-    copies_.emplace(each.name, OptimizerCopy(*each.optimizer, core.ranks.communicator()));
+    copies.emplace(each.name, OptimizerCopy(*each.optimizer, core.ranks.communicator()));
 }
 
 void Optimizers::restore(EventSource& events) const {
   auto& core = events.core();
   core.optimizers.zero_grad();
   for (const auto& each : core.optimizers) {
-    if (const auto copy = copies_.find(each.name); copy != copies_.end()) {
+    if (const auto copy = copies.find(each.name); copy != copies.end()) {
       copy->second.restore(*each.optimizer);
       continue;
     }
@@ -119,66 +119,35 @@ void Optimizers::restore(EventSource& events) const {
     each.optimizer->load_options(options_as_made(*each.optimizer), none_differs);
     each.optimizer->load_state({});
   }
-  core.scaler = scaler_;
+  core.scaler = scaler;
 }
-
-Generators::Generators(EventSource& events) : state_(random_state(events.core().options.generators)) {}
 
 void Generators::restore(EventSource& events) const {
   const auto& core = events.core();
-  for (const auto& problem : load_random_state(state_, core.options.generators))
+  for (const auto& problem : load_random_state(state, core.options.generators))
     message(core.args, LogLevel::warning, "{}", problem);
 }
 
-DefaultGenerators::DefaultGenerators(EventSource& events) : state_(events.core().device) {}
-
-Carried::Carried(EventSource& events) : tensors_(events.core().carried.tensors()) {}
-
-void Carried::restore(EventSource& events) const { events.core().carried.load(tensors_); }
-
 DataPositions::DataPositions(EventSource& events) {
   const auto& options = events.core().options;
-  if (const auto* sampler = dynamic_cast<StatefulSampler*>(options.train_sampler.get()))
-    sampler_ = sampler->state();
-  if (options.train_dataset && options.train_dataset.has_state()) dataset_ = options.train_dataset.state();
+  if (const auto* own = dynamic_cast<StatefulSampler*>(options.train_sampler.get())) sampler = own->state();
+  if (options.train_dataset && options.train_dataset.has_state()) dataset = options.train_dataset.state();
 }
 
 void DataPositions::restore(EventSource& events) const {
   const auto& options = events.core().options;
-  if (sampler_) dynamic_cast<StatefulSampler&>(*options.train_sampler).load_state(*sampler_);
-  if (dataset_) options.train_dataset.load_state(*dataset_);
+  if (sampler) dynamic_cast<StatefulSampler&>(*options.train_sampler).load_state(*sampler);
+  if (dataset) options.train_dataset.load_state(*dataset);
 }
 
-Control::Control(EventSource& events) : control_(events.core().control) {}
-
-void Control::restore(EventSource& events) const { events.core().control = control_; }
-
-Logs::Logs(EventSource& events) : logs_(events.core().pending_logs) {}
-
-void Logs::restore(EventSource& events) const { events.core().pending_logs = logs_; }
-
-LogsAside::LogsAside(EventSource& events) : logs_(std::exchange(events.core().pending_logs, {})) {}
-
 void LogsAside::restore(EventSource& events) const {
-  auto since = std::exchange(events.core().pending_logs, logs_);
+  auto since = std::exchange(events.core().pending_logs, logs);
   events.core().pending_logs.merge(std::move(since));
 }
 
-LogHistoryLines::LogHistoryLines(EventSource& events) : lines_(events.core().state.log_history.size()) {}
-
-void LogHistoryLines::restore(EventSource& events) const { events.core().log_history.drop_from(lines_); }
-
-Callbacks::Callbacks(EventSource& events) : states_(save_states(events.states())) {}
-
 void Callbacks::restore(EventSource& events) const {
   StateReport nothing_new;
-  load_states(states_, events.states(), nothing_new);
-}
-
-MetricState::MetricState(EventSource& events) : compute_metrics_(events.core().options.compute_metrics) {}
-
-void MetricState::restore(EventSource& events) const {
-  events.core().options.compute_metrics = compute_metrics_;
+  load_states(states, events.states(), nothing_new);
 }
 
 }  // namespace part

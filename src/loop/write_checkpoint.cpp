@@ -89,7 +89,7 @@ StateDict half_done(TrainerCore& core, StateDict& model) {
   const auto& losses = core.group.losses();
   for (std::size_t i = 0; i < losses.size(); ++i) result.emplace_back(fmt::format("losses.{}", i), losses[i]);
   if (!core.work_begin) return result;
-  const auto& buffers = core.work_begin->get<part::Buffers>().copies();
+  const auto& buffers = core.work_begin->get<part::Buffers>().copies;
   for (auto& [name, tensor] : model) {
     const auto found = std::ranges::find_if(
         buffers, [&own = tensor](const auto& buffer) { return buffer.first.is_same(own); });
@@ -212,7 +212,7 @@ CheckpointContents checkpoint_contents(TrainerCore& core, const std::vector<Call
     detail::add_program_state(core, contents);
     if (core.progress.position.micro_batches > 0) {
       if (core.work_begin)
-        for (const auto& [name, state] : core.work_begin->get<part::Generators>().state())
+        for (const auto& [name, state] : core.work_begin->get<part::Generators>().state)
           random.emplace_back("group." + name, state);
       contents.tensors[half_done_file] = detail::half_done(core, contents.model);
     }

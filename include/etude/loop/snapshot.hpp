@@ -6,14 +6,17 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "etude/data/dataset_state.hpp"
+#include "etude/dispatch/callback_state.hpp"
 #include "etude/libtorch/generators.hpp"
 #include "etude/libtorch/random_state.hpp"
 #include "etude/libtorch/tensor_copies.hpp"
-#include "etude/metrics/eval_prediction.hpp"
+#include "etude/loop/core.hpp"
+#include "etude/loop/event_source.hpp"
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/model/carried_state.hpp"
 #include "etude/model/model.hpp"
@@ -23,8 +26,6 @@
 #include "etude/trainer_control.hpp"
 
 namespace etude::inline v0 {
-
-class EventSource;
 
 /// The learning rates of an optimizer's parameter groups, and their initial ones.
 class LearningRates {
@@ -56,153 +57,107 @@ class OptimizerCopy {
 /// `restore` restores it.
 namespace part {
 
+/// A member of the core that is copied as it is.
+template <auto member>
+struct Copy {
+  explicit Copy(EventSource& events) : value(events.core().*member) {}
+  void restore(EventSource& events) const { events.core().*member = value; }
+  std::remove_cvref_t<decltype(std::declval<TrainerCore&>().*member)> value;
+};
+
+/// The requests to the loop.
+using Control = Copy<&TrainerCore::control>;
+/// The values that wait for the next log.
+using Logs = Copy<&TrainerCore::pending_logs>;
+
+/// The same, but set aside: none wait afterwards, and `restore` puts them before the values added since.
+struct LogsAside {
+  explicit LogsAside(EventSource& events) : logs(std::exchange(events.core().pending_logs, {})) {}
+  void restore(EventSource& events) const;
+  PendingLogs logs;
+};
+
 /// The weights and buffers of the model, in host memory, and of the loss. Those of the model are restored by
 /// name, since a model may replace its tensors, and `model_init` the model.
-class Weights {
- public:
+struct Weights {
   explicit Weights(EventSource& events);
   void restore(EventSource& events) const;
-
- private:
-  std::map<std::string, torch::Tensor> model_;
-  TensorCopies loss_;
+  std::map<std::string, torch::Tensor> model;
+  TensorCopies loss;
 };
 
 /// The buffers of the model, on their devices.
-class Buffers {
- public:
+struct Buffers {
   explicit Buffers(EventSource& events);
-  void restore(EventSource&) const { copies_.restore(); }
-  const TensorCopies& copies() const { return copies_; }
-
- private:
-  TensorCopies copies_;
+  void restore(EventSource&) const { copies.restore(); }
+  TensorCopies copies;
 };
 
 /// The gradients of the model's parameters. `restore` hands its copies out, so it can be called once.
-class Gradients {
- public:
+struct Gradients {
   explicit Gradients(EventSource& events);
-  void restore(EventSource& events) const;
-
- private:
-  std::vector<std::pair<torch::Tensor, torch::Tensor>> gradients_;  // one per parameter, perhaps undefined
+  void restore(EventSource&) const;
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> gradients;  // one per parameter, perhaps undefined
 };
 
 /// The optimizers and the scale of fp16. After `restore`, gradients are zero, and an optimizer that didn't
 /// exist starts from scratch.
-class Optimizers {
- public:
+struct Optimizers {
   explicit Optimizers(EventSource& events);
   void restore(EventSource& events) const;
-
- private:
-  std::map<std::string, OptimizerCopy> copies_;  // by name
-  std::optional<GradScaler> scaler_;
+  std::map<std::string, OptimizerCopy> copies;  // by name
+  std::optional<GradScaler> scaler;
 };
 
 /// The default generators, and those of the user.
-class Generators {
- public:
-  explicit Generators(EventSource& events);
+struct Generators {
+  explicit Generators(EventSource& events) : state(random_state(events.core().options.generators)) {}
   /// Warns of a generator whose state can't be restored.
   void restore(EventSource& events) const;
-  const RandomState& state() const { return state_; }
-
- private:
-  RandomState state_;
+  RandomState state;
 };
 
 /// The default generators that a training on the trainer's device draws from. Faster than all Generators.
-class DefaultGenerators {
- public:
-  explicit DefaultGenerators(EventSource& events);
-  void restore(EventSource&) const { state_.restore(); }
-
- private:
-  DefaultRandomState state_;
+struct DefaultGenerators {
+  explicit DefaultGenerators(EventSource& events) : state(events.core().device) {}
+  void restore(EventSource&) const { state.restore(); }
+  DefaultRandomState state;
 };
 
 /// The state that the model carries from batch to batch.
-class Carried {
- public:
-  explicit Carried(EventSource& events);
-  void restore(EventSource& events) const;
-  const CarriedTensors& tensors() const { return tensors_; }
-
- private:
-  CarriedTensors tensors_;
+struct Carried {
+  explicit Carried(EventSource& events) : tensors(events.core().carried.tensors()) {}
+  void restore(EventSource& events) const { events.core().carried.load(tensors); }
+  CarriedTensors tensors;
 };
 
 /// The positions of a sampler and of a stream dataset that have a state.
-class DataPositions {
- public:
+struct DataPositions {
   explicit DataPositions(EventSource& events);
   void restore(EventSource& events) const;
-
- private:
-  std::optional<std::string> sampler_;
-  std::optional<DatasetState> dataset_;
-};
-
-/// The requests to the loop.
-class Control {
- public:
-  explicit Control(EventSource& events);
-  void restore(EventSource& events) const;
-
- private:
-  TrainerControl control_;
-};
-
-/// The values that wait for the next log.
-class Logs {
- public:
-  explicit Logs(EventSource& events);
-  void restore(EventSource& events) const;
-
- private:
-  PendingLogs logs_;
-};
-
-/// The same, but set aside: none wait afterwards, and `restore` puts them before the values added since.
-class LogsAside {
- public:
-  explicit LogsAside(EventSource& events);
-  void restore(EventSource& events) const;
-
- private:
-  PendingLogs logs_;
+  std::optional<std::string> sampler;
+  std::optional<DatasetState> dataset;
 };
 
 /// The length of the log history: `restore` drops the lines that came after.
-class LogHistoryLines {
- public:
-  explicit LogHistoryLines(EventSource& events);
-  void restore(EventSource& events) const;
-
- private:
-  std::size_t lines_;
+struct LogHistoryLines {
+  explicit LogHistoryLines(EventSource& events) : lines(events.core().state.log_history.size()) {}
+  void restore(EventSource& events) const { events.core().log_history.drop_from(lines); }
+  std::size_t lines;
 };
 
 /// The states of callbacks that have one.
-class Callbacks {
- public:
-  explicit Callbacks(EventSource& events);
+struct Callbacks {
+  explicit Callbacks(EventSource& events) : states(save_states(events.states())) {}
   void restore(EventSource& events) const;
-
- private:
-  nlohmann::ordered_json states_;
+  nlohmann::ordered_json states;
 };
 
 /// The `compute_metrics` of the options, with the state that it holds by value.
-class MetricState {
- public:
-  explicit MetricState(EventSource& events);
-  void restore(EventSource& events) const;
-
- private:
-  ComputeMetrics compute_metrics_;
+struct MetricState {
+  explicit MetricState(EventSource& events) : compute_metrics(events.core().options.compute_metrics) {}
+  void restore(EventSource& events) const { events.core().options.compute_metrics = compute_metrics; }
+  ComputeMetrics compute_metrics;
 };
 
 }  // namespace part
