@@ -11,8 +11,8 @@ namespace etude::inline v0 {
 
 void AccumulationGroup::begin(std::int64_t size) {
   size_ = size;
-  tokens_ = 0;
-  floating_point_ops_ = 0;
+  tokens = 0;
+  floating_point_ops = 0;
   num_items_.reset();
   reduction_ = LossReduction::unknown;
   divisor_.reset();

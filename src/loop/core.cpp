@@ -223,7 +223,7 @@ std::vector<std::optional<LossDivisor>> TrainerCore::count(const std::vector<Bat
         all = divisors[i];
     }
     if (shares[i] == 0) continue;
-    group.add_tokens(token_counter.input_tokens(micro_batches[i]));
+    group.tokens += token_counter.input_tokens(micro_batches[i]);
     if (const auto items = items_in(labels)) group.add_items(*items);
   }
   group.set_divisor(std::move(all));

@@ -63,21 +63,18 @@ class EvaluationScope {
   ScopedValue<Evaluation*> evaluation_;
 };
 
-/// With `eval_enable_grad`, finds out whether an evaluation adds to the gradients of the weights.
-class EvaluationGradients {
- public:
-  explicit EvaluationGradients(const TrainerCore& core) : core_(core), before_(versions()) {}
-  /// Throws ArgumentError if it has.
-  void check() const;
-
- private:
-  using Version = std::pair<const void*, std::int64_t>;  // of a tensor's contents
-
-  std::vector<Version> versions() const;
-
-  const TrainerCore& core_;
-  std::vector<Version> before_;
-};
+/// The places and versions of the gradients of the weights, if `eval_enable_grad` lets an evaluation compute
+/// some; otherwise nothing.
+std::vector<std::pair<const void*, std::int64_t>> gradient_versions(const TrainerCore& core) {
+  std::vector<std::pair<const void*, std::int64_t>> result;
+  if (!core.args.eval_enable_grad) return result;
+  for (const auto& parameter : core.model.parameters()) {
+    const auto& grad = parameter.grad();
+    result.emplace_back(grad.defined() ? grad.unsafeGetTensorImpl() : nullptr,
+                        grad.defined() ? grad._version() : 0);
+  }
+  return result;
+}
 
 /// Casts the weights for an evaluation, if the arguments ask for it.
 class EvaluationPrecision {
@@ -99,24 +96,6 @@ class EvaluationPrecision {
   std::optional<CastGuard> weights_;
   std::optional<ScopedValue<std::optional<torch::ScalarType>>> weights_are_;
 };
-
-void EvaluationGradients::check() const {
-  if (versions() != before_)
-    throw ArgumentError(
-        "eval_enable_grad is true, and backward() added to the gradients of the weights in an evaluation: "
-        "must use torch::autograd::grad, which doesn't");
-}
-
-std::vector<EvaluationGradients::Version> EvaluationGradients::versions() const {
-  std::vector<Version> result;
-  if (!core_.args.eval_enable_grad) return result;
-  for (const auto& parameter : core_.model.parameters()) {
-    const auto& grad = parameter.grad();
-    result.emplace_back(grad.defined() ? grad.unsafeGetTensorImpl() : nullptr,
-                        grad.defined() ? grad._version() : 0);
-  }
-  return result;
-}
 
 /// Runs over a dataset without training: in evaluation mode, without gradients unless `eval_enable_grad` asks
 /// for them, and without disturbing the training's random numbers. The modes of all submodules are restored
@@ -194,7 +173,7 @@ EvaluationResult EvaluationLoop::go_over(const DataLoader& loader, Keep keep) {
   const bool is_part = parts != EvaluationParts::none, is_divided = parts == EvaluationParts::of_data;
   // Handlers of EvaluateBegin and EvaluateEnd may swap the weights, so they see the originals.
   const EvaluationPrecision precision(core_);
-  const EvaluationGradients gradients(core_);
+  const auto gradients = gradient_versions(core_);
   EvaluationTally tally(core_, core_.loss_reduction(), keep, loader.examples(), parts);
   auto batches = loader.begin_epoch(0);
   const auto fetch = [&] {
@@ -247,7 +226,10 @@ EvaluationResult EvaluationLoop::go_over(const DataLoader& loader, Keep keep) {
     events_.raise<PredictionStep>(batch, output.logits, output.loss);
     tally.add(batch, std::move(output), !next);
   }
-  gradients.check();
+  if (gradient_versions(core_) != gradients)
+    throw ArgumentError(
+        "eval_enable_grad is true, and backward() added to the gradients of the weights in an evaluation: "
+        "must use torch::autograd::grad, which doesn't");
   return tally.take(prefix_);
 }
 

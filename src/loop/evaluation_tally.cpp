@@ -60,25 +60,21 @@ void EvaluationTally::add(const Batch& batch, PredictionStepOutput output, bool 
   EvalPrediction part{std::move(output.logits), std::move(output.labels), {}, {}, {}};
   if (wants_inputs_) part.inputs = batch.inputs;
   if (wants_losses_ && output.loss.defined()) part.losses = output.loss.reshape({1}).expand({batch.size});
-  part = with_rows(part);
+  part = detail::transformed(part, detail::at_least_1d);
   const bool gathers = is_part_ && !merges();
   if (gathers || (keep_ == Keep::all && run_.args.eval_do_concat_batches))
     check_joins(part, batch.size, gathers);
   if (is_padding) {
-    const auto none = [&](const torch::Tensor& tensor) { return tensor.narrow(0, 0, 0); };
-    part = {part.predictions.transform(none),
-            part.label_ids.transform(none),
-            part.inputs.transform(none),
-            part.losses.defined() ? none(part.losses) : part.losses,
-            {}};
+    part = detail::transformed(part, [](const torch::Tensor& tensor) { return tensor.narrow(0, 0, 0); });
   }
   rows_.add(part, is_padding ? 0 : batch.size);
   const auto& compute = run_.options.compute_metrics;
   if (merges() && computes(part)) {
     if (!is_padding)
-      with_place([&] { return compute(to_cpu(part), false); }, [] { return "compute_metrics"; });
+      with_place([&] { return compute(detail::transformed(part, detail::on_cpu), false); },
+                 [] { return "compute_metrics"; });
   } else if (run_.args.batch_eval_metrics && computes(part)) {
-    auto whole = to_cpu(part);
+    auto whole = detail::transformed(part, detail::on_cpu);
     if (is_part_) whole = gather_rows(run_.ranks.communicator(), whole, rows_.of(rows_.examples.size() - 1));
     computed_ = with_place([&] { return compute(whole, is_last); }, [] { return "compute_metrics"; });
   }

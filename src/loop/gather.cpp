@@ -19,22 +19,6 @@
 
 namespace etude::inline v0 {
 
-EvalPrediction to_cpu(const EvalPrediction& prediction) {
-  return {prediction.predictions.to(torch::kCPU),
-          prediction.label_ids.to(torch::kCPU),
-          prediction.inputs.to(torch::kCPU),
-          prediction.losses.defined() ? prediction.losses.cpu() : prediction.losses,
-          {}};
-}
-
-EvalPrediction with_rows(const EvalPrediction& prediction) {
-  return {prediction.predictions.transform(detail::at_least_1d),
-          prediction.label_ids.transform(detail::at_least_1d),
-          prediction.inputs.transform(detail::at_least_1d),
-          prediction.losses,
-          {}};
-}
-
 namespace detail {
 
 namespace {
@@ -71,6 +55,17 @@ torch::Tensor places_in_order(const std::vector<std::vector<std::int64_t>>& rows
   return torch::tensor(places, torch::kLong);
 }
 
+/// The tensor with this type and these sizes, filled up with -100 at the end of each dimension.
+torch::Tensor enlarged(const torch::Tensor& tensor, const std::vector<std::int64_t>& sizes,
+                       torch::ScalarType dtype) {
+  if (tensor.sizes() == torch::IntArrayRef(sizes)) return tensor.to(dtype);
+  auto all = torch::full(sizes, -100, tensor.options().dtype(dtype));
+  auto place = all;
+  for (std::int64_t d = 0; d < tensor.dim(); ++d) place = place.narrow(d, 0, tensor.size(d));
+  place.copy_(tensor);
+  return all;
+}
+
 /// One tensor of all processes, its rows in order; `headers` describe it as `gather_rows` does.
 torch::Tensor gather_column(Communicator& communicator, const torch::Tensor& own, bool is_shared,
                             const std::vector<nlohmann::json>& headers, std::size_t column) {
@@ -88,14 +83,7 @@ torch::Tensor gather_column(Communicator& communicator, const torch::Tensor& own
     dtype = c10::promoteTypes(dtype, static_cast<torch::ScalarType>(of["dtype"].get<int>()));
     rows.push_back(of["rows"].get<std::vector<std::int64_t>>());
   }
-  const bool is_whole = own.sizes() == torch::IntArrayRef(sizes) && own.scalar_type() == dtype;
-  auto padded = is_whole ? own.contiguous() : torch::full(sizes, -100, torch::dtype(dtype));
-  if (!is_whole) {
-    auto place = padded;
-    for (std::size_t d = 0; d < sizes.size(); ++d)
-      place = place.narrow(static_cast<std::int64_t>(d), 0, own.size(static_cast<std::int64_t>(d)));
-    place.copy_(own);
-  }
+  const auto padded = enlarged(own, sizes, dtype).contiguous();
   if (padded.numel() == 0) return padded;
   const auto most = sizes[0];
   sizes[0] *= communicator.world_size();
@@ -230,11 +218,7 @@ EvalPrediction gather_rows(Communicator& communicator, const EvalPrediction& own
     ++column;
     return gathered;
   };
-  all.predictions = all.predictions.transform(gather);
-  all.label_ids = all.label_ids.transform(gather);
-  all.inputs = all.inputs.transform(gather);
-  if (all.losses.defined()) all.losses = gather(all.losses);
-  return all;
+  return detail::transformed(all, gather);
 }
 
 EvalPrediction renumbered(EvalPrediction all, const BatchRows& rows) {
@@ -252,20 +236,14 @@ void GatheredTensor::add(const torch::Tensor& part) {
     all_ = torch::empty(sizes, torch::dtype(rows.scalar_type()));
   }
   make_room_for(rows);
-  auto place = all_.narrow(0, used_, count);
-  if (place.sizes() != rows.sizes()) place.fill_(-100);
-  corner(place, rows).copy_(rows);
+  auto sizes = all_.sizes().vec();
+  sizes[0] = count;
+  all_.narrow(0, used_, count).copy_(detail::enlarged(rows, sizes, rows.scalar_type()));
   used_ += count;
 }
 
 torch::Tensor GatheredTensor::take() const {
   return all_.defined() && used_ < all_.size(0) ? all_.narrow(0, 0, used_) : all_;
-}
-
-torch::Tensor GatheredTensor::corner(torch::Tensor whole, const torch::Tensor& part) {
-  for (std::int64_t d = 1; d < part.dim(); ++d)
-    if (whole.size(d) != part.size(d)) whole = whole.narrow(d, 0, part.size(d));
-  return whole;
 }
 
 void GatheredTensor::make_room_for(const torch::Tensor& rows) {
@@ -280,9 +258,8 @@ void GatheredTensor::make_room_for(const torch::Tensor& rows) {
   if (all_.sizes() == torch::IntArrayRef(sizes) && all_.scalar_type() == dtype) return;
   const auto before = all_.narrow(0, 0, used_);
   all_ = torch::empty(sizes, torch::dtype(dtype));
-  auto place = all_.narrow(0, 0, used_);
-  if (place.sizes() != before.sizes()) place.fill_(-100);
-  corner(place, before).copy_(before);
+  sizes[0] = used_;
+  all_.narrow(0, 0, used_).copy_(detail::enlarged(before, sizes, before.scalar_type()));
 }
 
 Gathered::Gathered(std::optional<std::int64_t> to_cpu_after, bool concatenate,
@@ -328,7 +305,7 @@ EvalPrediction Gathered::take() {
 void Gathered::take_in() {
   for (auto& [part, size] : std::exchange(waiting_, {})) {
     if (!concatenate_) {
-      batches_.push_back(to_cpu(part));
+      batches_.push_back(detail::transformed(part, detail::on_cpu));
       continue;
     }
     predictions_.add(part.predictions, size, examples_);

@@ -47,7 +47,7 @@ std::int64_t MicroBatches::fetch(BatchSource& source) {
   for (auto& batch : batches_) receive(batch);
   if (may_change) divisors_ = core_.count(batches_, shares_);
   for (const auto& batch : batches_)
-    core_.group.add_floating_point_ops(events_.trainer().floating_point_ops(batch));
+    core_.group.floating_point_ops += events_.trainer().floating_point_ops(batch);
   return core_.group.size();
 }
 

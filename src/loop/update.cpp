@@ -173,8 +173,8 @@ GradientsResult Update::reduce(const Attempt& own) {
   }
   if (all.count(no_batches) == core_.ranks.world_size()) return no_batches;
   if (all.count(no_batches) > 0) check_may_lack_batches(all);
-  core_.group.set_tokens(static_cast<std::int64_t>(all.sums[0]));
-  core_.group.set_floating_point_ops(all.sums[1]);
+  core_.group.tokens = static_cast<std::int64_t>(all.sums[0]);
+  core_.group.floating_point_ops = all.sums[1];
   if (all.sums[2] > 0) core_.warn_of_unknown_divisor();
   if (own.result() == no_batches) {  // joins the others' step
     events_.raise<StepBegin>();
@@ -187,7 +187,7 @@ GradientsResults Update::finish_gradients(GradientsResult result) {
   const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::communication);
   return strategy_->reducer()->finish(
       result,
-      {static_cast<double>(core_.group.tokens()), core_.group.floating_point_ops(),
+      {static_cast<double>(core_.group.tokens), core_.group.floating_point_ops,
        core_.unknown_divisor.matters() ? 1.0 : 0.0},
       !core_.args.ddp_find_unused_parameters);
 }
@@ -242,8 +242,8 @@ void Update::advance(const DataPosition& next, double epoch, bool has_stepped) {
   core_.group.forget_losses();
   batches_.clear();
   core_.state.epoch = epoch;
-  core_.state.num_input_tokens_seen += core_.group.tokens();
-  core_.state.total_flos += core_.group.floating_point_ops();
+  core_.state.num_input_tokens_seen += core_.group.tokens;
+  core_.state.total_flos += core_.group.floating_point_ops;
   core_.progress.position = next;
   core_.updating = false;
 }

@@ -22,17 +22,17 @@ TEST_CASE("the counts of a group start over with the next one") {
   CHECK(group.num_items() == 0);
   for (int i = 0; i < 2; ++i) {
     group.add_items(5);
-    group.add_tokens(7);
-    group.add_floating_point_ops(0.5);
+    group.tokens += 7;
+    group.floating_point_ops += 0.5;
   }
   CHECK(group.num_items() == 10);
-  CHECK(group.tokens() == 14);
-  CHECK(group.floating_point_ops() == 1);
+  CHECK(group.tokens == 14);
+  CHECK(group.floating_point_ops == 1);
   group.begin(3);
   CHECK(group.size() == 3);
   CHECK_FALSE(group.num_items());
-  CHECK(group.tokens() == 0);
-  CHECK(group.floating_point_ops() == 0);
+  CHECK(group.tokens == 0);
+  CHECK(group.floating_point_ops == 0);
 }
 
 TEST_CASE("losses of micro-batches and of their parts add up to the mean over the examples") {

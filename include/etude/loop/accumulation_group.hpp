@@ -24,16 +24,11 @@ class AccumulationGroup {
   /// Sets that number, once it is known how many the other processes have.
   void set_size(std::int64_t size) { size_ = size; }
 
-  /// The group's input tokens that count as seen, and its floating-point operations.
-  void add_tokens(std::int64_t tokens) { tokens_ += tokens; }
-  std::int64_t tokens() const { return tokens_; }
-  void add_floating_point_ops(double ops) { floating_point_ops_ += ops; }
-  double floating_point_ops() const { return floating_point_ops_; }
+  std::int64_t tokens = 0;        ///< the group's input tokens that count as seen
+  double floating_point_ops = 0;  ///< of its micro-batches
 
   /// The number of items that `compute_loss` is given, if the loss counts any.
   void add_items(double items) { num_items_ = num_items_.value_or(0) + items; }
-  void set_tokens(std::int64_t tokens) { tokens_ = tokens; }
-  void set_floating_point_ops(double ops) { floating_point_ops_ = ops; }
   void set_num_items(std::optional<double> items) { num_items_ = items; }
   std::optional<double> num_items() const;
 
@@ -98,8 +93,6 @@ class AccumulationGroup {
 
  private:
   std::int64_t size_ = 1;
-  std::int64_t tokens_ = 0;
-  double floating_point_ops_ = 0;
   std::optional<double> num_items_;
   LossReduction reduction_ = LossReduction::unknown;
   std::optional<LossDivisor> divisor_;

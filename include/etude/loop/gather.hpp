@@ -13,17 +13,25 @@
 
 namespace etude::inline v0 {
 
-/// `prediction` with all its tensors on the CPU.
-EvalPrediction to_cpu(const EvalPrediction& prediction);
-
 namespace detail {
+
+/// A prediction whose tensors are `change(tensor)`; its batches are left out.
+template <class Change>
+EvalPrediction transformed(const EvalPrediction& prediction, Change change) {
+  return {prediction.predictions.transform(change),
+          prediction.label_ids.transform(change),
+          prediction.inputs.transform(change),
+          prediction.losses.defined() ? change(prediction.losses) : prediction.losses,
+          {}};
+}
+
+inline torch::Tensor on_cpu(const torch::Tensor& tensor) { return tensor.cpu(); }
+
 inline torch::Tensor at_least_1d(const torch::Tensor& tensor) {
   return tensor.dim() == 0 ? tensor.reshape({1}) : tensor;
 }
-}  // namespace detail
 
-/// `prediction` whose tensors without dimensions have one, of size 1.
-EvalPrediction with_rows(const EvalPrediction& prediction);
+}  // namespace detail
 
 /// The numbers of examples of an evaluation's batches, and of rows in each of its tensors.
 struct BatchRows {
@@ -65,9 +73,6 @@ class GatheredTensor {
   torch::Tensor take() const;
 
  private:
-  /// The part of `whole` that is as large as `part`, in all dimensions but the first.
-  static torch::Tensor corner(torch::Tensor whole, const torch::Tensor& part);
-
   void make_room_for(const torch::Tensor& rows);
 
   std::int64_t expected_;
