@@ -33,6 +33,26 @@ std::string events_of(etude::TrainerOptions options, Others... others) {
   return trainer.template callback<Recorder>().events();
 }
 
+/// Groups of two batches, and a log after each step, in a folder.
+etude::TrainingArguments logged_pairs(const std::string& folder) {
+  auto args = toy::arguments();
+  args.output_dir = folder;
+  args.gradient_accumulation_steps = 2;
+  args.logging_strategy = IntervalStrategy::steps;
+  args.logging_steps = 1;
+  return args;
+}
+
+/// One step in each of several epochs, after which `score` has these values; the greatest is the best.
+etude::TrainerOptions scored(etude::TrainingArguments args, const std::vector<double>& scores) {
+  args.eval_strategy = IntervalStrategy::epoch;
+  args.metric_for_best_model = "score";
+  args.greater_is_better = true;
+  auto options = toy::options(args, 1);
+  options.compute_metrics = toy::scores(scores);
+  return options;
+}
+
 /// Where the events that were heard first differ from the expected ones; empty if they don't.
 std::string difference(const std::vector<std::string>& heard, const std::string& names) {
   std::istringstream words(names);
@@ -47,11 +67,7 @@ std::string difference(const std::vector<std::string>& heard, const std::string&
 
 TEST_CASE("three batches in groups of two, with logs, evaluations and checkpoints") {
   const toy::Folder folder;
-  auto args = toy::arguments();
-  args.output_dir = folder;
-  args.gradient_accumulation_steps = 2;
-  args.logging_strategy = IntervalStrategy::steps;
-  args.logging_steps = 1;
+  auto args = logged_pairs(folder);
   args.eval_strategy = IntervalStrategy::steps;
   args.eval_steps = 2;
   args.save_strategy = SaveStrategy::steps;
@@ -176,16 +192,11 @@ TEST_CASE("save_strategy best saves after an evaluation with a new best") {
   auto args = toy::arguments();
   args.output_dir = folder;
   args.num_train_epochs = 4;
-  args.eval_strategy = IntervalStrategy::epoch;
   args.save_strategy = SaveStrategy::best;
-  args.metric_for_best_model = "score";
-  args.greater_is_better = true;
-  auto options = toy::options(args, 1);
-  options.compute_metrics = toy::scores({0.5, 0.4, 0.5, 0.6});
-  CHECK(events_of(options) == run("InitEnd TrainBegin EpochBegin", a_step, "EpochEnd", an_evaluation,
-                                  "Save EpochBegin", a_step, "EpochEnd", an_evaluation, "EpochBegin", a_step,
-                                  "EpochEnd", an_evaluation, "EpochBegin", a_step, "EpochEnd", an_evaluation,
-                                  "Save Log TrainEnd"));
+  CHECK(events_of(scored(args, {0.5, 0.4, 0.5, 0.6})) ==
+        run("InitEnd TrainBegin EpochBegin", a_step, "EpochEnd", an_evaluation, "Save EpochBegin", a_step,
+            "EpochEnd", an_evaluation, "EpochBegin", a_step, "EpochEnd", an_evaluation, "EpochBegin", a_step,
+            "EpochEnd", an_evaluation, "Save Log TrainEnd"));
 }
 
 TEST_CASE("each of several evaluation sets has its log and its event") {
@@ -200,12 +211,7 @@ TEST_CASE("each of several evaluation sets has its log and its event") {
 TEST_CASE("early stopping by epochs ends after the evaluation") {
   auto args = toy::arguments();
   args.num_train_epochs = 5;
-  args.eval_strategy = IntervalStrategy::epoch;
-  args.metric_for_best_model = "score";
-  args.greater_is_better = true;
-  auto options = toy::options(args, 1);
-  options.compute_metrics = toy::scores({0.5, 0.4, 0.9});
-  CHECK(events_of(options, etude::EarlyStoppingCallback{}) ==
+  CHECK(events_of(scored(args, {0.5, 0.4, 0.9}), etude::EarlyStoppingCallback{}) ==
         run("InitEnd TrainBegin EpochBegin", a_step, "EpochEnd", an_evaluation, "EpochBegin", a_step,
             "EpochEnd", an_evaluation, "Log TrainEnd"));
 }
@@ -241,11 +247,7 @@ TEST_CASE("evaluate and predict outside of training") {
 
 TEST_CASE("every event of a training, Etude's beside Hugging Face's") {
   const toy::Folder folder;
-  auto args = toy::arguments();
-  args.output_dir = folder;
-  args.gradient_accumulation_steps = 2;
-  args.logging_strategy = IntervalStrategy::steps;
-  args.logging_steps = 1;
+  auto args = logged_pairs(folder);
   args.eval_strategy = IntervalStrategy::epoch;
   args.save_strategy = SaveStrategy::epoch;
   args.load_best_model_at_end = true;

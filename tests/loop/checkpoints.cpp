@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "common/fault_of.hpp"
+#include "common/interrupting.hpp"
 #include "common/printed.hpp"
 #include "common/quick_files.hpp"
 #include "common/shuffling.hpp"
@@ -58,12 +59,6 @@ void train_until(const etude::TrainerOptions& options, std::int64_t step,
   etude::Trainer<AtStep> trainer(options, AtStep{step, [] { throw Fault(); }});
   CHECK_THROWS_AS(trainer.train(how), Fault);
 }
-
-// Stands for a program's own signal handler, which returns.
-struct OwnHandler {
-  void (*before)(int) = ::signal(SIGTERM, [](int) {});
-  ~OwnHandler() { ::signal(SIGTERM, before); }
-};
 
 float weight_in(const std::filesystem::path& checkpoint) {
   for (const auto& [name, tensor] : etude::load_model_files(checkpoint))
@@ -197,7 +192,7 @@ TEST_CASE("a signal is handled while a sampler is advanced to a checkpoint's pos
       return SequentialSampler::next(count);
     }
   };
-  const OwnHandler handler;
+  const toy::OwnHandler handler;
   const toy::Folder folder;
   auto args = saving(folder);
   const auto options = with(args, 100);
@@ -310,7 +305,7 @@ TEST_CASE("a signal in an evaluation that a callback began waits for the enclosi
       trainer->evaluate();
     }
   };
-  const OwnHandler handler;
+  const toy::OwnHandler handler;
   const auto weight = [](const std::string& folder, bool interrupt) {
     auto args = saving(folder);
     args.gradient_accumulation_steps = 3;
@@ -339,7 +334,7 @@ TEST_CASE("nothing after the last checkpoint writes one: the weights may be the 
       trainer->evaluate();
     }
   };
-  const OwnHandler handler;
+  const toy::OwnHandler handler;
   const auto last_weight = [](bool interrupt, bool fault) {
     const toy::Folder folder;
     auto args = saving(folder);
@@ -439,7 +434,7 @@ TEST_CASE("a partial accumulation that is stopped before it continues restarts")
   struct Stopping {
     void on(const etude::TrainBegin& e) { e.control.request_stop("no time"); }
   };
-  const OwnHandler handler;
+  const toy::OwnHandler handler;
   const toy::Folder folder, other;
   auto args = saving(folder);
   args.gradient_accumulation_steps = 3;
@@ -466,7 +461,7 @@ TEST_CASE("a partial accumulation after the last remaining epoch doesn't corrupt
   struct Saving {
     void on(const etude::TrainBegin& e) { e.control.should_save = true; }
   };
-  const OwnHandler handler;
+  const toy::OwnHandler handler;
   const toy::Folder folder, other;
   auto args = saving(folder);
   args.gradient_accumulation_steps = 3;
@@ -522,7 +517,7 @@ TEST_CASE("a handler's changes to model and optimizer at an epoch's begin aren't
       if (e.state.global_step == step) ::raise(SIGTERM);
     }
   };
-  const OwnHandler handler;
+  const toy::OwnHandler handler;
   for (const bool steps : {false, true}) {
     CAPTURE(steps);
     const toy::Folder folder, other;

@@ -15,12 +15,13 @@
 #include "common/ranks.hpp"
 #include "common/sines.hpp"
 #include "common/toy.hpp"
+#include "etude/parallel/distributed_data_parallel.hpp"
 #include "etude/trainer.hpp"
 
 /// A model that Python exported trains like the same model written in C++.
 namespace loop_exported_models_test {
 
-using toy::sines::examples;
+using toy::sines::problem;
 
 namespace x = toy::exported;
 
@@ -47,22 +48,10 @@ etude::ExportedModule exported() {
 }
 
 etude::TrainingArguments arguments(std::int64_t batch) {
-  auto args = toy::arguments();
-  args.per_device_train_batch_size = batch;
-  args.gradient_accumulation_steps = 2;
-  args.num_train_epochs = 2;
-  args.learning_rate = 0.01;
+  auto args = toy::sines::arguments(batch, 2);
+  args.logging_strategy = etude::IntervalStrategy::no;
   args.weight_decay = 0.1;
-  args.max_grad_norm = 0.5;
   return args;
-}
-
-etude::TrainerOptions problem(etude::Model model, etude::TrainingArguments args) {
-  return {.model = std::move(model),
-          .args = std::move(args),
-          .loss = torch::nn::CrossEntropyLoss(),
-          .train_dataset = examples(45),
-          .eval_dataset = examples(11)};
 }
 
 using Weights = std::vector<std::pair<std::string, torch::Tensor>>;

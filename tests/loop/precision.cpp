@@ -17,6 +17,7 @@
 
 #include "common/fault_of.hpp"
 #include "common/folder.hpp"
+#include "common/interrupting.hpp"
 #include "common/logged.hpp"
 #include "common/printed.hpp"
 #include "common/silence.hpp"
@@ -353,23 +354,9 @@ TEST_CASE("training is resumed to the bit in each precision, with the scaler, af
   }
 }
 
-/// While it lives, a SIGTERM doesn't end the program.
-struct OwnHandler {
-  void (*before)(int) = ::signal(SIGTERM, [](int) {});
-  ~OwnHandler() { ::signal(SIGTERM, before); }
-};
-
-/// Interrupts a training between the micro-batches of an update.
-struct Interrupting {
-  std::int64_t after = -1;
-  void on(const etude::SubstepEnd& e) {
-    if (e.state.global_step == after) ::raise(SIGTERM);
-  }
-};
-
 TEST_CASE("half of an update continues in fp16 to the bit, and in float32 without its scale") {
   if (!has_float16()) return;
-  const OwnHandler handler;
+  const toy::OwnHandler handler;
   const auto run = [](const std::string& folder, bool fp16, std::int64_t interrupted, bool resumes) {
     Net net;
     auto options = overflowing(net);
@@ -380,7 +367,7 @@ TEST_CASE("half of an update continues in fp16 to the bit, and in float32 withou
     toy::save_to(folder, options.args, 1000);
     options.args.log_level = etude::LogLevel::warning;
     options.args.logging_strategy = IntervalStrategy::no;
-    etude::Trainer trainer(options, Interrupting{interrupted});
+    etude::Trainer trainer(options, toy::Interrupting{interrupted});
     std::string text;
     if (interrupted >= 0)
       CHECK_THROWS_AS(toy::printed([&] { trainer.train(); }, STDERR_FILENO), etude::Interrupted);

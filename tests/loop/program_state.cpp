@@ -17,6 +17,7 @@
 #include "common/fault_of.hpp"
 #include "common/folder.hpp"
 #include "common/full_run.hpp"
+#include "common/interrupting.hpp"
 #include "common/printed.hpp"
 #include "common/ranks.hpp"
 #include "common/toy.hpp"
@@ -26,12 +27,6 @@
 #include "etude/trainer.hpp"
 
 namespace loop_program_state_test {
-
-/// Stands for a program's own signal handler, which returns.
-struct OwnHandler {
-  void (*before)(int) = ::signal(SIGTERM, [](int) {});
-  ~OwnHandler() { ::signal(SIGTERM, before); }
-};
 
 struct Replay {
   ETUDE_STRUCT(Replay, (torch::Tensor, states, "inputs", torch::zeros({8, 1})),
@@ -115,7 +110,7 @@ TEST_CASE("a loop of step() goes on exactly: abandoned, interrupted, with an asy
     toy::Folder folder, other;
     auto args = saving(folder, 100);
     args.gradient_accumulation_steps = group;
-    const OwnHandler handler;
+    const toy::OwnHandler handler;
     CHECK_THROWS_AS(run(args, 99, 6), etude::Interrupted);
     CHECK(std::filesystem::exists(folder / "checkpoint-7"));  // the batch that was drawn is used first
     const auto resumed = run(args);
@@ -161,7 +156,7 @@ TEST_CASE("train() with data that changes variables goes on exactly, and a signa
   args.gradient_accumulation_steps = 2;
   const auto whole = trained(args);
   args.output_dir = folder;
-  const OwnHandler handler;
+  const toy::OwnHandler handler;
   CHECK_THROWS_AS(trained(args, 4), etude::Interrupted);
   CHECK(!std::filesystem::exists(folder / "checkpoint-5/half_done_accumulation.safetensors"));
   CHECK(trained(args) == whole);

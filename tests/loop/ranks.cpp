@@ -30,6 +30,7 @@
 #include "etude/libtorch/autocast.hpp"
 #include "etude/metrics/accuracy.hpp"
 #include "etude/metrics/streaming.hpp"
+#include "etude/parallel/distributed_data_parallel.hpp"
 #include "etude/trainer.hpp"
 
 namespace loop_ranks_test {
@@ -38,24 +39,14 @@ using etude::DistributedDataParallel;
 using etude::IntervalStrategy;
 using toy::logged;
 using toy::sines::check_close;
+using toy::sines::check_resumed;
 using toy::sines::examples;
 using toy::sines::net;
+using toy::sines::stage;
 using toy::sines::weights;
 
 etude::TrainerOptions problem(std::int64_t count, std::int64_t batch, std::int64_t group) {
-  auto args = toy::arguments();
-  args.per_device_train_batch_size = batch;
-  args.gradient_accumulation_steps = group;
-  args.num_train_epochs = 2;
-  args.learning_rate = 0.01;
-  args.max_grad_norm = 0.5;
-  args.logging_strategy = IntervalStrategy::steps;
-  args.logging_steps = 2;
-  return {.model = net(),
-          .args = args,
-          .loss = torch::nn::CrossEntropyLoss(),
-          .train_dataset = examples(count),
-          .eval_dataset = examples(11)};
+  return toy::sines::problem(net(), toy::sines::arguments(batch, group), count);
 }
 
 void check_close(const std::vector<double>& a, const std::vector<double>& b) {
@@ -254,12 +245,7 @@ TEST_CASE("a StopTraining in one process gives up a step whose gradients are in 
   if (toy::launches(2)) return;
   auto options = problem(40, 2, 3);
   options.loss = {};
-  options.compute_loss = [calls = 0](etude::Model& model, const etude::Batch& batch,
-                                     std::optional<double>) mutable -> etude::LossOutput {
-    if (++calls == 5 && toy::rank() == 1) throw etude::StopTraining("enough on rank 1");
-    auto outputs = model.forward(batch);
-    return {torch::nn::functional::cross_entropy(outputs, batch.labels), outputs, false};
-  };
+  options.compute_loss = toy::sines::loss_that_stops(5, "enough on rank 1");
   etude::Trainer<etude::ShardedDataParallel<2>> trainer(options);
   CHECK(trainer.train().stop_reason == "enough on rank 1");
   CHECK(trainer.state().global_step == 1);
@@ -545,12 +531,7 @@ TEST_CASE("a StopTraining of the model in one process gives up the step in all")
   if (toy::launches(2)) return;
   auto options = problem(20, 2, 2);
   options.loss = {};
-  options.compute_loss = [calls = 0](etude::Model& model, const etude::Batch& batch,
-                                     std::optional<double>) mutable -> etude::LossOutput {
-    if (++calls == 5 && toy::rank() == 1) throw etude::StopTraining("the loss on rank 1 is enough");
-    auto outputs = model.forward(batch);
-    return {torch::nn::functional::cross_entropy(outputs, batch.labels), outputs, false};
-  };
+  options.compute_loss = toy::sines::loss_that_stops(5, "the loss on rank 1 is enough");
   etude::Trainer<DistributedDataParallel> trainer(options);
   CHECK(trainer.train().stop_reason == "the loss on rank 1 is enough");
   CHECK(trainer.state().global_step == 2);
@@ -800,23 +781,6 @@ TEST_CASE("processes with different models are told which tensor differs") {
   }
 }
 
-struct BreaksAfterStep5 {
-  using this_callback = BreaksAfterStep5;
-  void on(const etude::StepEnd& e) {
-    if (e.args.process_index() == 1 && e.state.global_step == 5) throw std::runtime_error("broken");
-  }
-};
-
-template <class Trainer>
-void check_resumed(Trainer& trainer, const std::string& folder) {
-  trainer.train({.resume_from_checkpoint = folder + "/checkpoint-4"});
-  const toy::Alone alone;
-  etude::Trainer<> one(problem(45, 8, 1));
-  one.train();
-  CHECK(trainer.state().global_step == one.state().global_step);
-  check_close(weights(trainer), weights(one), 1e-5);
-}
-
 TEST_CASE("a checkpoint of two processes is resumed by two, by one and by four, with the same examples") {
   const toy::Folder folder;
   const auto options = [&](std::int64_t batch, std::int64_t group, const std::string& where) {
@@ -828,31 +792,27 @@ TEST_CASE("a checkpoint of two processes is resumed by two, by one and by four, 
     const std::string where = std::getenv("ETUDE_TEST_FOLDER");
     const auto world = toy::world_size();
     auto given = options(8 / world, 1, where);
-    const std::string stage = std::getenv("ETUDE_TEST_STAGE");
-    if (stage == "break") {
-      etude::Trainer<etude::ShardedDataParallel<2>, BreaksAfterStep5> trainer(given);
+    const std::string now = std::getenv("ETUDE_TEST_STAGE");
+    if (now == "break") {
+      etude::Trainer<etude::ShardedDataParallel<2>, toy::sines::BreaksAfterStep5> trainer(given);
       CHECK_THROWS(trainer.train());
       return;
     }
-    if (stage == "resume in shards") {
+    if (now == "resume in shards") {
       etude::Trainer<etude::ShardedDataParallel<1>> trainer(given);
-      check_resumed(trainer, where);
+      check_resumed(trainer, where, problem(45, 8, 1));
       return;
     }
     etude::Trainer<DistributedDataParallel> trainer(given);
-    check_resumed(trainer, where);
+    check_resumed(trainer, where, problem(45, 8, 1));
     return;
   }
-  const auto in = [&](const char* stage) {
-    return std::vector<std::string>{"ETUDE_TEST_FOLDER=" + std::string(folder),
-                                    std::string("ETUDE_TEST_STAGE=") + stage};
-  };
-  toy::launches(2, in("break"));
-  toy::launches(2, in("resume"));
-  toy::launches(4, in("resume"));
-  toy::launches(1, in("resume"));
-  toy::launches(2, in("resume in shards"));
-  toy::launches(4, in("resume in shards"));
+  toy::launches(2, stage(folder, "break"));
+  toy::launches(2, stage(folder, "resume"));
+  toy::launches(4, stage(folder, "resume"));
+  toy::launches(1, stage(folder, "resume"));
+  toy::launches(2, stage(folder, "resume in shards"));
+  toy::launches(4, stage(folder, "resume in shards"));
 }
 
 }  // namespace loop_ranks_test

@@ -27,6 +27,7 @@
 #include "etude/callbacks/predictions_to_csv.hpp"
 #include "etude/metrics/accuracy.hpp"
 #include "etude/metrics/streaming.hpp"
+#include "etude/parallel/distributed_data_parallel.hpp"
 #include "etude/trainer.hpp"
 
 namespace loop_same_data_test {
@@ -58,11 +59,10 @@ etude::TrainerOptions problem(etude::Dataset train) {
   args.max_grad_norm = 0;
   args.train_sampling_strategy = etude::SamplingStrategy::sequential;
   args.ddp_timeout = 60;
-  return {.model = net(),
-          .args = args,
-          .loss = torch::nn::CrossEntropyLoss(),
-          .train_dataset = std::move(train),
-          .eval_dataset = examples(4)};
+  auto options = toy::sines::problem(net(), args);
+  options.train_dataset = std::move(train);
+  options.eval_dataset = examples(4);
+  return options;
 }
 
 std::string fault_in_training(etude::TrainerOptions options) {

@@ -20,6 +20,8 @@
 #include "common/sines.hpp"
 #include "common/toy.hpp"
 #include "etude/callbacks/model_ema.hpp"
+#include "etude/dispatch/filters.hpp"
+#include "etude/parallel/distributed_data_parallel.hpp"
 #include "etude/trainer.hpp"
 
 namespace loop_sharded_parameters_test {
@@ -28,7 +30,9 @@ using Sharded = etude::ShardedDataParallel<3>;
 using etude::IntervalStrategy;
 using toy::logged;
 using toy::sines::check_close;
+using toy::sines::check_resumed;
 using toy::sines::examples;
+using toy::sines::stage;
 using toy::sines::weights;
 
 etude::Model sequential() { return toy::sines::net(); }
@@ -54,21 +58,10 @@ etude::Model net() {
 }
 
 etude::TrainerOptions problem(etude::Model model, std::int64_t batch, std::int64_t group) {
-  auto args = toy::arguments();
-  args.per_device_train_batch_size = batch;
-  args.gradient_accumulation_steps = group;
-  args.num_train_epochs = 2;
-  args.learning_rate = 0.01;
-  args.max_grad_norm = 0.5;
+  auto args = toy::sines::arguments(batch, group);
   args.weight_decay = 0.1;
   args.eval_strategy = IntervalStrategy::epoch;
-  args.logging_strategy = IntervalStrategy::steps;
-  args.logging_steps = 2;
-  return {.model = std::move(model),
-          .args = args,
-          .loss = torch::nn::CrossEntropyLoss(),
-          .train_dataset = examples(45),
-          .eval_dataset = examples(11)};
+  return toy::sines::problem(std::move(model), args);
 }
 
 /// The message of the exception that a training throws, perhaps that another process has left.
@@ -161,23 +154,6 @@ TEST_CASE("between steps, parameters of units read as NaN in their shape, and ot
   for (const auto& tensor : weights(trainer)) CHECK(!tensor.isnan().any().item<bool>());
 }
 
-struct BreaksAfterStep5 {
-  using this_callback = BreaksAfterStep5;
-  void on(const etude::StepEnd& e) {
-    if (e.args.process_index() == 1 && e.state.global_step == 5) throw std::runtime_error("broken");
-  }
-};
-
-template <class Trainer>
-void check_resumed(Trainer& trainer, const std::string& folder) {
-  trainer.train({.resume_from_checkpoint = folder + "/checkpoint-4"});
-  const toy::Alone alone;
-  etude::Trainer<> one(problem(net(), 8, 1));
-  one.train();
-  CHECK(trainer.state().global_step == one.state().global_step);
-  check_close(weights(trainer), weights(one));
-}
-
 TEST_CASE("a checkpoint with shares of the parameters is resumed by 2 and 1, and without shares") {
   const auto options = [&](const std::string& where) {
     auto result = problem(net(), 8 / toy::world_size(), 1);
@@ -185,28 +161,24 @@ TEST_CASE("a checkpoint with shares of the parameters is resumed by 2 and 1, and
     return result;
   };
   if (toy::is_rank()) {
-    const std::string where = std::getenv("ETUDE_TEST_FOLDER"), stage = std::getenv("ETUDE_TEST_STAGE");
-    if (stage == "break") {
-      etude::Trainer<Sharded, BreaksAfterStep5> trainer(options(where));
+    const std::string where = std::getenv("ETUDE_TEST_FOLDER"), now = std::getenv("ETUDE_TEST_STAGE");
+    if (now == "break") {
+      etude::Trainer<Sharded, toy::sines::BreaksAfterStep5> trainer(options(where));
       CHECK_THROWS(trainer.train());
-    } else if (stage == "resume in shards") {
+    } else if (now == "resume in shards") {
       etude::Trainer<Sharded> trainer(options(where));
-      check_resumed(trainer, where);
+      check_resumed(trainer, where, problem(net(), 8, 1));
     } else {
       etude::Trainer<etude::DistributedDataParallel> trainer(options(where));
-      check_resumed(trainer, where);
+      check_resumed(trainer, where, problem(net(), 8, 1));
     }
     return;
   }
   const toy::Folder folder;
-  const auto in = [&](const char* stage) {
-    return std::vector<std::string>{"ETUDE_TEST_FOLDER=" + std::string(folder),
-                                    std::string("ETUDE_TEST_STAGE=") + stage};
-  };
-  toy::launches(2, in("break"));
+  toy::launches(2, stage(folder, "break"));
   for (const std::int64_t world : {1, 2}) {
-    toy::launches(world, in("resume in shards"));
-    toy::launches(world, in("resume"));
+    toy::launches(world, stage(folder, "resume in shards"));
+    toy::launches(world, stage(folder, "resume"));
   }
 }
 
@@ -273,12 +245,7 @@ TEST_CASE("with shares of the parameters, a StopTraining of one process's loss e
   if (toy::launches(2)) return;
   auto options = problem(net(), 4, 2);
   options.loss = {};
-  options.compute_loss = [calls = 0](etude::Model& model, const etude::Batch& batch,
-                                     std::optional<double>) mutable -> etude::LossOutput {
-    if (++calls == 2 && toy::rank() == 1) throw etude::StopTraining("enough on rank 1");
-    auto outputs = model.forward(batch);
-    return {torch::nn::functional::cross_entropy(outputs, batch.labels), outputs, false};
-  };
+  options.compute_loss = toy::sines::loss_that_stops(2, "enough on rank 1");
   CHECK(fault_in<etude::Trainer<Sharded>>(options).find("enough on rank 1") != std::string::npos);
 }
 

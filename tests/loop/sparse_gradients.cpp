@@ -17,6 +17,7 @@
 
 #include "common/fault_of.hpp"
 #include "common/folder.hpp"
+#include "common/interrupting.hpp"
 #include "common/toy.hpp"
 #include "etude/loop/non_finite_origin.hpp"
 
@@ -155,29 +156,15 @@ TEST_CASE("sparse_adam for a table and adam for the rest are two optimizers") {
   CHECK(loss() < first / 2);
 }
 
-/// While it lives, a SIGTERM doesn't end the program.
-struct OwnHandler {
-  void (*before)(int) = ::signal(SIGTERM, [](int) {});
-  ~OwnHandler() { ::signal(SIGTERM, before); }
-};
-
-/// Interrupts a training between the micro-batches of an update.
-struct Interrupting {
-  std::int64_t after = -1;
-  void on(const etude::SubstepEnd& e) {
-    if (e.state.global_step == after) ::raise(SIGTERM);
-  }
-};
-
 TEST_CASE("a training that is interrupted within an update resumes bit for bit, with its moments") {
-  const OwnHandler handler;
+  const toy::OwnHandler handler;
   for (const auto optim : {OptimizerNames::adagrad, OptimizerNames::sgd}) {
     const auto run = [&](const std::string& folder, std::int64_t interrupted) {
       auto model = seeded();
       auto given = options(model, optim, 0.05);
       given.args.gradient_accumulation_steps = 4;
       toy::save_to(folder, given.args, 1000);
-      etude::Trainer<Quiet, Interrupting> trainer(given, Interrupting{interrupted});
+      etude::Trainer<Quiet, toy::Interrupting> trainer(given, toy::Interrupting{interrupted});
       if (interrupted >= 0)
         CHECK_THROWS_AS(trainer.train(), etude::Interrupted);
       else
