@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
-#include <string>
 #include <string_view>
 
 #include "etude/base/error.hpp"

@@ -1,6 +1,5 @@
 #include "etude/trainer_options.hpp"
 
-#include <cstddef>
 #include <filesystem>
 #include <functional>
 #include <map>

@@ -2,7 +2,6 @@
 
 #include <concepts>
 #include <cstddef>
-#include <exception>
 #include <functional>
 #include <string_view>
 #include <tuple>

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdint>
-
 #include "etude/base/error.hpp"
 
 namespace etude::inline v0 {

@@ -1,11 +1,6 @@
 #include "etude/loop/accumulation_group.hpp"
 
-#include <torch/types.h>
-
 #include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <utility>
 
 namespace etude::inline v0 {
 

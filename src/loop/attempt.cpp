@@ -1,7 +1,5 @@
 #include "attempt.hpp"
 
-#include <exception>
-#include <string>
 #include <utility>
 
 namespace etude::inline v0 {

@@ -2,7 +2,6 @@
 
 #include <exception>
 #include <string>
-#include <utility>
 
 #include "etude/loop/core.hpp"
 #include "etude/parallel/gradient_reducer.hpp"

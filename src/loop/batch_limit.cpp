@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <stdlib.h>
 
-#include <string>
 #include <string_view>
 
 #include "etude/base/error.hpp"

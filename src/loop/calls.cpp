@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <string_view>
-#include <thread>
 
 #include "etude/base/error.hpp"
 

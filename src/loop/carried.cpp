@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -13,13 +12,11 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/error.hpp"
 #include "etude/base/message.hpp"
 #include "etude/checkpoint/checkpoint.hpp"
 #include "etude/formats/mapped_tensor.hpp"
 #include "etude/loop/snapshot.hpp"
 #include "etude/model/carried_state.hpp"
-#include "etude/model/units.hpp"
 
 namespace etude::inline v0 {
 

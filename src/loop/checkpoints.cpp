@@ -5,32 +5,20 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
-#include <filesystem>
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <optional>
-#include <string>
 #include <string_view>
 #include <system_error>
-#include <utility>
-#include <vector>
 
 #include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"
 #include "etude/base/message.hpp"
 #include "etude/checkpoint/checkpoint.hpp"
 #include "etude/checkpoint/model_files.hpp"
-#include "etude/checkpoint/resume.hpp"
 #include "etude/checkpoint/resume_point.hpp"
-#include "etude/data/program_state.hpp"
 #include "etude/data/random.hpp"
 #include "etude/dispatch/callback_state.hpp"
 #include "etude/io/folder.hpp"
 #include "etude/libtorch/generators.hpp"
 #include "etude/loop/carried.hpp"
-#include "etude/loop/core.hpp"
-#include "etude/loop/plan.hpp"
 #include "etude/loop/write_checkpoint.hpp"
 
 namespace etude::inline v0 {

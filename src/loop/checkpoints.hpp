@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "etude/checkpoint/checkpoint.hpp"
 #include "etude/checkpoint/resume.hpp"
 #include "etude/data/program_state.hpp"
 #include "etude/loop/core.hpp"

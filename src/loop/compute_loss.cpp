@@ -8,14 +8,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "etude/libtorch/torch_error.hpp"
-#include "etude/loop/core.hpp"
 #include "etude/loop/several_optimizers.hpp"
 #include "etude/model/label_smoothing.hpp"
 

@@ -2,14 +2,10 @@
 
 #include <torch/optim/optimizer.h>
 #include <torch/serialize/archive.h>
-#include <torch/types.h>
 
 #include <exception>
-#include <memory>
 #include <sstream>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "etude/any_trainer.hpp"
 #include "etude/base/message.hpp"

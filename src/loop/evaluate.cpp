@@ -8,9 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"

@@ -1,9 +1,6 @@
 #include "evaluation_tally.hpp"
 
 #include <algorithm>
-#include <cstdint>
-#include <optional>
-#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>

@@ -5,7 +5,6 @@
 
 #include <exception>
 #include <new>
-#include <string>
 #include <utility>
 
 #include "etude/base/error.hpp"

@@ -1,21 +1,14 @@
 #include "etude/loop/gather.hpp"
 
 #include <fmt/format.h>
-#include <torch/types.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <optional>
-#include <utility>
 #include <variant>
-#include <vector>
 
 #include "etude/base/error.hpp"
 #include "etude/data/batch.hpp"
-#include "etude/data/tensors.hpp"
-#include "etude/metrics/eval_prediction.hpp"
 
 namespace etude::inline v0 {
 

@@ -7,17 +7,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <memory>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"
 #include "etude/base/function_ref.hpp"
 #include "etude/base/scoped_value.hpp"
-#include "etude/data/batch.hpp"
 #include "etude/data/dataset_state.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/remote_control.hpp"

@@ -1,7 +1,5 @@
 #include "etude/loop/log_history.hpp"
 
-#include <cstddef>
-
 namespace etude::inline v0 {
 
 std::size_t LogHistory::add(Metrics& logs) {

@@ -1,18 +1,9 @@
 #include "etude/loop/log_window.hpp"
 
 #include <fmt/format.h>
-#include <torch/types.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstddef>
-#include <cstdint>
-#include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "etude/base/counting.hpp"
 #include "etude/base/message.hpp"

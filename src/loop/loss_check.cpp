@@ -4,17 +4,14 @@
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
-#include <torch/types.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <unordered_set>
 #include <utility>
-#include <vector>
 
 #include "etude/base/error.hpp"
 #include "etude/base/message.hpp"

@@ -8,7 +8,6 @@
 #include <exception>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "etude/base/error.hpp"
 #include "etude/loop/core.hpp"

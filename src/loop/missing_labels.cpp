@@ -1,6 +1,5 @@
 #include "etude/loop/missing_labels.hpp"
 
-#include <string_view>
 #include <utility>
 
 #include "etude/base/message.hpp"

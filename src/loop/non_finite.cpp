@@ -3,18 +3,12 @@
 #include <ATen/Context.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <torch/types.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <exception>
-#include <memory>
-#include <mutex>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "etude/base/counting.hpp"
 #include "etude/base/interrupt.hpp"

@@ -4,19 +4,13 @@
 #include <fmt/format.h>
 #include <torch/autograd.h>
 #include <torch/nn/module.h>
-#include <torch/types.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <map>
 #include <memory>
-#include <numeric>
-#include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "etude/libtorch/record_function.hpp"
 

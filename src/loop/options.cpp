@@ -1,7 +1,5 @@
 #include "etude/loop/options.hpp"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <torch/data/samplers/distributed.h>
 #include <torch/nn/modules/loss.h>
 
@@ -10,7 +8,6 @@
 #include <cstdint>
 #include <memory>
 #include <set>
-#include <string>
 #include <string_view>
 #include <unordered_set>
 #include <vector>
@@ -18,12 +15,8 @@
 #include "etude/base/faults.hpp"
 #include "etude/base/message.hpp"
 #include "etude/base/utf8.hpp"
-#include "etude/data/data_loader.hpp"
 #include "etude/data/samplers.hpp"
 #include "etude/libtorch/blas.hpp"
-#include "etude/loop/several_optimizers.hpp"
-#include "etude/trainer_options.hpp"
-#include "etude/training_arguments.hpp"
 
 namespace etude::inline v0 {
 namespace detail {

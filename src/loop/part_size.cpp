@@ -1,8 +1,6 @@
 #include "etude/loop/part_size.hpp"
 
 #include <algorithm>
-#include <cstdint>
-#include <exception>
 
 #include "etude/base/message.hpp"
 #include "etude/libtorch/memory.hpp"

@@ -3,20 +3,15 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <exception>
 #include <filesystem>
-#include <memory>
-#include <string_view>
 #include <utility>
 
 #include "etude/base/message.hpp"
 #include "etude/io/file_system.hpp"
 #include "etude/libtorch/threads.hpp"
 #include "etude/loop/phase_trace.hpp"
-#include "etude/metrics/time_by_phase.hpp"
 #include "etude/training_arguments.hpp"
 
 namespace etude::inline v0 {

@@ -2,17 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
-#include <string_view>
-
-#include "etude/io/file_system.hpp"
 
 namespace etude::inline v0 {
 

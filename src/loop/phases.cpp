@@ -1,7 +1,6 @@
 #include "phases.hpp"
 
 #include <algorithm>
-#include <utility>
 
 #include "etude/loop/options.hpp"
 

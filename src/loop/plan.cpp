@@ -6,13 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdint>
-#include <optional>
 #include <string_view>
 
 #include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"
-#include "etude/training_arguments.hpp"
 
 namespace etude::inline v0 {
 

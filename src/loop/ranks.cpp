@@ -7,18 +7,11 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <cstdlib>
-#include <exception>
 #include <fstream>
-#include <map>
-#include <nlohmann/json.hpp>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "etude/base/error.hpp"
-#include "etude/base/interrupt.hpp"
 #include "etude/reflect/json.hpp"
 
 namespace etude::inline v0 {

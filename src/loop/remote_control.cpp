@@ -1,8 +1,6 @@
 #include "etude/loop/remote_control.hpp"
 
 #include <chrono>
-#include <mutex>
-#include <string_view>
 
 namespace etude::inline v0 {
 

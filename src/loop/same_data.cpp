@@ -5,15 +5,12 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "etude/base/error.hpp"
-#include "etude/data/dataset.hpp"
 #include "etude/io/checksum.hpp"
 
 namespace etude::inline v0 {

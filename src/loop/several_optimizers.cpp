@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
-#include <map>
 #include <optional>
 #include <set>
 #include <string>

@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstddef>
-#include <exception>
 #include <string>
-#include <string_view>
 #include <unordered_map>
 
 #include "etude/any_trainer.hpp"

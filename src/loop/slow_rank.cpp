@@ -1,9 +1,6 @@
 #include "etude/loop/slow_rank.hpp"
 
 #include <algorithm>
-#include <cstddef>
-#include <optional>
-#include <vector>
 
 namespace etude::inline v0 {
 

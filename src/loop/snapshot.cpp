@@ -3,15 +3,10 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <memory>
-#include <utility>
 
 #include "etude/base/message.hpp"
 #include "etude/checkpoint/resume.hpp"
 #include "etude/data/batch_stream.hpp"
-#include "etude/dispatch/callback_state.hpp"
-#include "etude/loop/core.hpp"
-#include "etude/loop/event_source.hpp"
 #include "etude/parallel/sharded_units.hpp"
 #include "etude/parallel/shards.hpp"
 

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <utility>
-#include <vector>
 
 #include "etude/base/error.hpp"
 #include "etude/libtorch/torch_error.hpp"

@@ -3,7 +3,6 @@
 #include <torch/nn/modules/embedding.h>
 #include <torch/types.h>
 
-#include <cstdint>
 #include <unordered_set>
 #include <utility>
 

@@ -11,7 +11,6 @@
 
 #include "compatibility.hpp"
 #include "etude/base/error.hpp"
-#include "etude/loop/carried.hpp"
 #include "etude/loop/same_data.hpp"
 #include "etude/loop/several_optimizers.hpp"
 #include "etude/optim/create.hpp"

@@ -1,12 +1,7 @@
 #include "etude/loop/trainer_methods.hpp"
 
-#include <cstddef>
 #include <exception>
-#include <filesystem>
-#include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "etude/base/error.hpp"
 #include "etude/loop/compute_loss.hpp"

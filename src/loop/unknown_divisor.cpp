@@ -6,12 +6,9 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 #include <utility>
-#include <vector>
 
 #include "etude/base/message.hpp"
-#include "etude/data/batch.hpp"
 
 namespace etude::inline v0 {
 

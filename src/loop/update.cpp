@@ -3,12 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <exception>
-#include <memory>
 #include <new>
 #include <utility>
-#include <vector>
 
 #include "compatibility.hpp"
 #include "etude/base/counting.hpp"
@@ -16,7 +13,6 @@
 #include "etude/base/interrupt.hpp"
 #include "etude/libtorch/torch_error.hpp"
 #include "etude/loop/compute_loss.hpp"
-#include "etude/loop/several_optimizers.hpp"
 #include "etude/loop/sharded_parameters.hpp"
 #include "etude/loop/snapshot.hpp"
 #include "etude/loop/trainer_methods.hpp"

@@ -1,7 +1,6 @@
 #include "work_under_way.hpp"
 
 #include <memory>
-#include <optional>
 
 #include "etude/base/message.hpp"
 #include "etude/loop/snapshot.hpp"

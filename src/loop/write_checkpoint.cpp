@@ -7,20 +7,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "etude/base/error.hpp"
 #include "etude/base/message.hpp"
 #include "etude/base/utf8.hpp"
-#include "etude/checkpoint/checkpoint.hpp"
 #include "etude/checkpoint/model_files.hpp"
 #include "etude/checkpoint/store.hpp"
 #include "etude/data/program_state.hpp"

@@ -2,8 +2,6 @@
 
 #include <array>
 #include <atomic>
-#include <cstddef>
-#include <string_view>
 #include <thread>
 
 namespace etude::inline v0 {

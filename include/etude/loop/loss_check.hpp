@@ -2,7 +2,6 @@
 
 #include <torch/types.h>
 
-#include <memory>
 #include <optional>
 #include <vector>
 

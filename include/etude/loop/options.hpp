@@ -1,7 +1,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "etude/data/data_loader.hpp"
 #include "etude/trainer_options.hpp"

@@ -19,11 +19,9 @@
 #include "etude/loop/event_source.hpp"
 #include "etude/metrics/pending_logs.hpp"
 #include "etude/model/carried_state.hpp"
-#include "etude/model/model.hpp"
 #include "etude/optim/optimizer.hpp"
 #include "etude/parallel/communicator.hpp"
 #include "etude/precision/grad_scaler.hpp"
-#include "etude/trainer_control.hpp"
 
 namespace etude::inline v0 {
 

@@ -3,7 +3,6 @@
 #include <torch/types.h>
 
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "etude/base/function_ref.hpp"

@@ -1,13 +1,8 @@
 #pragma once
 
 #include <concepts>
-#include <cstdint>
 #include <filesystem>
-#include <memory>
-#include <optional>
-#include <string>
 #include <type_traits>
-#include <vector>
 
 #include "etude/any_trainer.hpp"
 #include "etude/data/data_loader.hpp"
@@ -17,7 +12,6 @@
 #include "etude/loop/run_settings.hpp"
 #include "etude/loop/trainer_table.hpp"
 #include "etude/optim/lr_scheduler.hpp"
-#include "etude/optim/optimizer.hpp"
 #include "etude/trainer_options.hpp"
 
 namespace etude::inline v0 {
