@@ -327,6 +327,8 @@ TEST_CASE("a mistake is one line that names the argument, the value and what is 
             "early_stopping_patience is 0: must be at least 1"},
            {joined(kind, Words{"--callback", "EarlyStoppingCallback:early_stopping_patience=2,treshold=1"}),
             "exit 2", "there is no option 'treshold'"},
+           {joined(kind, Words{"--callback", "TerminateOnNaNCallback:triggered=true"}), "exit 2",
+            "callback TerminateOnNaNCallback: there is no option 'triggered'"},
            {joined(kind, Words{"--compute_metrics", "acuracy"}), "exit 2", "did you mean 'accuracy'?"},
            {joined(kind, Words{"--hp_space", R"({"learning_rate": [1]})"}), "exit 2",
             "hp_space is given: hyperparameter_search must be, too"},

@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -148,10 +149,16 @@ struct NamedTrainer final
   template <class Callback>
   bool add_if(const std::string& name, const nlohmann::json& options) {
     if (name != etude::short_type_name<Callback>()) return false;
-    if constexpr (etude::ReflectedStruct<Callback>)
+    if constexpr (etude::ReflectedStruct<Callback>) {
       add_callback(options_of<Callback>(name, options));
-    else
+    } else if constexpr (std::constructible_from<Callback, etude::MixingOptions>) {
       add_callback(Callback(options_of<etude::MixingOptions>(name, options)));
+    } else {
+      if (!options.empty())
+        throw etude::ArgumentError(
+            fmt::format("callback {}: there is no option '{}'", name, options.items().begin().key()));
+      add_callback(Callback());
+    }
     return true;
   }
 };
