@@ -1,10 +1,8 @@
 #include "etude/base/number_text.hpp"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <cmath>
-#include <ctime>
 #include <string>
 
 namespace etude::inline v0::detail {
@@ -23,12 +21,6 @@ std::string duration_text(double seconds) {
   if (whole < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
   if (whole < 86400) return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
   return fmt::format("{} d {:02} h", whole / 86400, whole % 86400 / 3600);
-}
-
-std::string time_text(double seconds) {
-  constexpr double year_1 = -62135596800, year_10000 = 253402300800;
-  if (!(seconds >= year_1 && seconds < year_10000)) return {};
-  return fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(static_cast<std::time_t>(std::floor(seconds))));
 }
 
 }  // namespace etude::inline v0::detail

@@ -8,7 +8,6 @@ namespace base_number_text_test {
 
 using etude::detail::duration_text;
 using etude::detail::number_text;
-using etude::detail::time_text;
 
 TEST_CASE("whole numbers below a million are written in full, others with few digits") {
   CHECK(number_text(0) == "0");
@@ -29,13 +28,6 @@ TEST_CASE("durations have the two units that matter") {
   CHECK(duration_text(7980) == "2 h 13 min");
   CHECK(duration_text(273600) == "3 d 04 h");
   CHECK(duration_text(1e300) == "1.16e+295 d");
-}
-
-TEST_CASE("times are in UTC, and empty outside the calendar") {
-  CHECK(time_text(0) == "1970-01-01 00:00 UTC");
-  CHECK(time_text(1709209800.5) == "2024-02-29 12:30 UTC");
-  CHECK(time_text(1e18).empty());
-  CHECK(time_text(std::numeric_limits<double>::quiet_NaN()).empty());
 }
 
 }  // namespace base_number_text_test

@@ -2,7 +2,7 @@
 
 #include <string>
 
-/// Numbers, durations and times as people read them. The input may come from untrusted files, so these
+/// Numbers and durations as people read them. The input may come from untrusted files, so these
 /// functions accept any number.
 namespace etude::inline v0::detail {
 
@@ -11,8 +11,5 @@ std::string number_text(double value, int digits = 6);
 
 /// A duration: "< 1 ms", "35 ms", "1.2 s", "4 min 05 s", "2 h 13 min", "3 d 04 h".
 std::string duration_text(double seconds);
-
-/// A time such as "2024-02-29 12:30 UTC"; empty for a time outside the calendar.
-std::string time_text(double seconds);
 
 }  // namespace etude::inline v0::detail
