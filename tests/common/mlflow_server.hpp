@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/httplib.hpp"
+#include "common/variables.hpp"
 
 namespace toy {
 
@@ -114,20 +115,6 @@ class MLflowServer {
   httplib::Server server_;
   std::thread thread_;
   int port_ = 0;
-};
-
-/// An environment variable, while it lives.
-class Variable {
- public:
-  Variable(std::string name, const std::string& value) : name_(std::move(name)) {
-    ::setenv(name_.c_str(), value.c_str(), 1);
-  }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-  ~Variable() { ::unsetenv(name_.c_str()); }
-
- private:
-  std::string name_;
 };
 
 }  // namespace toy

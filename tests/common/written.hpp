@@ -9,29 +9,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
 
+#include "common/variables.hpp"
+
 namespace toy {
-
-/// Sets a variable of the environment, or removes it, while it lives.
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) {
-    if (const char* before = std::getenv(name)) before_ = before;
-    set(value);
-  }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-  ~Variable() { set(before_ ? before_->c_str() : nullptr); }
-
- private:
-  void set(const char* value) { value == nullptr ? unsetenv(name_) : setenv(name_, value, 1); }
-  const char* name_;
-  std::optional<std::string> before_;
-};
 
 /// The output of `run` on standard error, in a terminal with so many columns or, if 0, in a pipe.
 inline std::string written(unsigned short columns, const std::function<void(int terminal)>& run,

@@ -24,10 +24,8 @@ const std::string workspace = "/mlflow/v1.0/subscriptions/s/workspaces/w";
 const std::string tokens = "/history/v1.0/subscriptions/s/workspaces/w/experimentids/e/runs/given/token";
 
 etude::TrainingArguments arguments(const toy::Folder& folder) {
-  auto args = toy::arguments();
-  args.output_dir = folder / "out";
-  args.logging_strategy = etude::IntervalStrategy::steps;
-  args.logging_steps = 1;
+  auto args = toy::logged_arguments(folder / "out");
+  args.num_train_epochs = 1;
   return args;
 }
 

@@ -5,7 +5,6 @@
 
 #include <cmath>
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <limits>
 #include <optional>
@@ -17,6 +16,7 @@
 #include "common/logged.hpp"
 #include "common/printed.hpp"
 #include "common/toy.hpp"
+#include "common/variables.hpp"
 #include "etude/base/error.hpp"
 #include "etude/integrations/tensorboard/summary_writer.hpp"
 #include "etude/testing/laws.hpp"
@@ -73,19 +73,6 @@ struct Killed {
   void on(const etude::StepEnd& e) {
     if (e.state.global_step == 2) ::raise(SIGTERM);
   }
-};
-
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) {
-    ::setenv(name, value.c_str(), /*overwrite=*/1);
-  }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-  ~Variable() { ::unsetenv(name_); }
-
- private:
-  const char* name_;
 };
 
 TEST_CASE("a log is one record, under Hugging Face's names") {
@@ -259,7 +246,7 @@ TEST_CASE("each training has its own folder, also within one second") {
 
 TEST_CASE("a folder named in code wins over TENSORBOARD_LOGGING_DIR, which wins over the default") {
   const toy::Folder folder;
-  const Variable home("HOME", folder), place("TENSORBOARD_LOGGING_DIR", "~/boards");
+  const toy::Variable home("HOME", folder), place("TENSORBOARD_LOGGING_DIR", "~/boards");
   Tracked(toy::options(toy::logged_arguments(folder))).train();
   CHECK(toy::event_files(folder / "boards").size() == 1);
   Tracked(toy::options(toy::logged_arguments(folder)),
@@ -363,7 +350,7 @@ TEST_CASE("an unwritable folder is refused when training begins, with the name o
   CHECK(refused({.logging_dir = place}, folder)
             .starts_with("logging_dir is '" + place + "': must be a folder"));
   CHECK(refused({}, place).starts_with("output_dir is '" + place + "': must be a folder"));
-  const Variable variable("TENSORBOARD_LOGGING_DIR", place);
+  const toy::Variable variable("TENSORBOARD_LOGGING_DIR", place);
   CHECK(refused({}, folder).starts_with("TENSORBOARD_LOGGING_DIR is '" + place + "': must be a folder"));
 }
 

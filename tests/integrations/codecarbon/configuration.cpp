@@ -2,12 +2,12 @@
 
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 
 #include "common/fault_of.hpp"
 #include "common/folder.hpp"
+#include "common/variables.hpp"
 #include "etude/base/error.hpp"
 
 namespace integrations_codecarbon_settings_test {
@@ -15,21 +15,6 @@ namespace integrations_codecarbon_settings_test {
 using etude::CodeCarbonCallback;
 using etude::detail::codecarbon_settings;
 using etude::detail::CodeCarbonConfiguration;
-
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) {
-    if (const char* before = std::getenv(name)) before_ = before;
-    ::setenv(name, value.c_str(), 1);
-  }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-  ~Variable() { before_.empty() ? ::unsetenv(name_) : ::setenv(name_, before_.c_str(), 1); }
-
- private:
-  const char* name_;
-  std::string before_;
-};
 
 std::string fault(const CodeCarbonCallback& options, const CodeCarbonConfiguration& configured = {}) {
   return toy::fault_of<etude::ArgumentError>([&] { codecarbon_settings(options, configured, "out"); });
@@ -41,7 +26,7 @@ TEST_CASE("variables override the local file, which overrides the one at home") 
                   "[codecarbon]\nproject_name = home\nregion = home\npue = 1.1\nwue = 1\n");
   toy::write_text(here / ".codecarbon.config", "[codecarbon]\nproject_name = here\nregion = here\nwue =\n");
   const auto before = std::filesystem::current_path();
-  const Variable at_home("HOME", home), name("CODECARBON_PROJECT_NAME", "variable"),
+  const toy::Variable at_home("HOME", home), name("CODECARBON_PROJECT_NAME", "variable"),
       small("codecarbon_experiment_id", "small"), empty("CODECARBON_TRACKING_MODE", "");
   std::filesystem::current_path(std::string(here));
   const auto configured = etude::detail::codecarbon_configuration();

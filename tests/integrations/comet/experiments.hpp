@@ -1,10 +1,7 @@
 #pragma once
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -15,6 +12,7 @@
 #include <vector>
 
 #include "common/toy.hpp"
+#include "common/variables.hpp"
 #include "etude/formats/zip_archive.hpp"
 #include "etude/integrations/comet.hpp"
 
@@ -26,35 +24,12 @@ using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
 /// Sets these of Comet's variables in the environment, and unsets all others.
-class Variables {
- public:
-  using Set = std::map<std::string, std::string>;
-
-  explicit Variables(const Set& set = {}) : before_(clear()) {
-    ::setenv("HOME", "/nonexistent", 1);  // without a user's key
-    for (const auto& [name, value] : set) ::setenv(name.c_str(), value.c_str(), 1);
-  }
-  Variables(const Variables&) = delete;
-  Variables& operator=(const Variables&) = delete;
-  ~Variables() {
-    clear();
-    for (const auto& [name, value] : before_) ::setenv(name.c_str(), value.c_str(), 1);
-  }
-
- private:
-  static Set clear() {
-    Set found;
-    for (char** entry = environ; *entry != nullptr; ++entry) {
-      const std::string_view text(*entry);
-      const std::string name(text.substr(0, text.find('=')));
-      if (name.starts_with("COMET_") || name == "HOME" || name.ends_with("_CA_BUNDLE"))
-        found[name] = text.substr(name.size() + 1);
-    }
-    for (const auto& [name, value] : found) ::unsetenv(name.c_str());
-    return found;
-  }
-
-  Set before_;
+struct Variables : toy::Variables {
+  explicit Variables(Set set = {})
+      : toy::Variables((set.emplace("HOME", "/nonexistent"), set),
+                       [](std::string_view name) {  // without a user's key
+                         return name.starts_with("COMET_") || name.ends_with("_CA_BUNDLE");
+                       }) {}
 };
 
 struct Experiment {

@@ -2,7 +2,6 @@
 
 #include <boost/crc.hpp>
 #include <cstdint>
-#include <cstdlib>
 #include <map>
 #include <optional>
 #include <protozero/pbf_reader.hpp>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "common/folder.hpp"
+#include "common/variables.hpp"
 
 namespace toy {
 
@@ -213,29 +213,10 @@ inline std::vector<std::filesystem::path> wandb_runs(const std::filesystem::path
 
 /// While it lives, only the given variables of Weights & Biases are set, and settings files are read only
 /// where they say.
-class WandbVariables {
- public:
-  explicit WandbVariables(const std::map<std::string, std::string>& variables = {}) {
-    for (const char* name :
-         {"PROJECT", "NAME", "ENTITY", "MODE", "DIR", "RUN_ID", "RUN_GROUP", "JOB_TYPE", "TAGS", "NOTES",
-          "RESUME", "DISABLED", "LOG_MODEL", "WATCH", "API_KEY", "SWEEP_ID", "CONFIG_DIR"}) {
-      const auto variable = std::string("WANDB_") + name;
-      if (const char* value = std::getenv(variable.c_str())) before_[variable] = value;
-      ::unsetenv(variable.c_str());
-    }
-    now_ = variables;
-    now_.emplace("WANDB_CONFIG_DIR", "/dev/null");
-    for (const auto& [name, value] : now_) ::setenv(name.c_str(), value.c_str(), 1);
-  }
-  WandbVariables(const WandbVariables&) = delete;
-  WandbVariables& operator=(const WandbVariables&) = delete;
-  ~WandbVariables() {
-    for (const auto& [name, value] : now_) ::unsetenv(name.c_str());
-    for (const auto& [name, value] : before_) ::setenv(name.c_str(), value.c_str(), 1);
-  }
-
- private:
-  std::map<std::string, std::string> before_, now_;
+struct WandbVariables : Variables {
+  explicit WandbVariables(Set set = {})
+      : Variables((set.emplace("WANDB_CONFIG_DIR", "/dev/null"), set),
+                  [](std::string_view name) { return name.starts_with("WANDB_"); }) {}
 };
 
 }  // namespace toy

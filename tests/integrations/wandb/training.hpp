@@ -9,12 +9,7 @@
 namespace toy::wandb {
 
 inline etude::TrainingArguments arguments(const Folder& folder) {
-  auto args = toy::arguments();
-  args.output_dir = folder / "out";
-  args.num_train_epochs = 2;
-  args.logging_strategy = etude::IntervalStrategy::steps;
-  args.logging_steps = 1;
-  return args;
+  return toy::logged_arguments(folder / "out");
 }
 
 /// Logs non-finite numbers, and throws where configured.
