@@ -12,7 +12,7 @@
 #include "etude/integrations/codecarbon/configuration.hpp"
 #include "etude/integrations/codecarbon/emissions_run.hpp"
 #include "etude/integrations/codecarbon/machine.hpp"
-#include "etude/integrations/shared/search.hpp"
+#include "etude/integrations/shared/tracked_run.hpp"
 #include "etude/metrics/pending_logs.hpp"
 
 namespace etude::inline v0 {

@@ -6,9 +6,8 @@
 #include "etude/integrations/mlflow/run.hpp"
 #include "etude/integrations/mlflow/session.hpp"
 #include "etude/integrations/mlflow/variables.hpp"
-#include "etude/integrations/shared/arguments.hpp"
 #include "etude/integrations/shared/environment.hpp"
-#include "etude/integrations/shared/parameters.hpp"
+#include "etude/integrations/shared/tracked_run.hpp"
 
 namespace etude::inline v0 {
 

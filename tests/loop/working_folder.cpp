@@ -15,7 +15,7 @@
 #include "etude/callbacks/save_best_model.hpp"
 #include "etude/callbacks/save_training_state.hpp"
 #include "etude/callbacks/top_k_checkpoints.hpp"
-#include "etude/integrations/shared/arguments.hpp"
+#include "etude/integrations/shared/tracked_run.hpp"
 
 namespace loop_working_folder_test {
 

@@ -21,8 +21,7 @@
 #include <variant>
 
 #include "etude/integrations/shared/environment.hpp"
-#include "etude/integrations/shared/parameters.hpp"
-#include "etude/integrations/shared/tracked_name.hpp"
+#include "etude/integrations/shared/tracked_run.hpp"
 #include "etude/io/file_system.hpp"
 #include "etude/reflect/json.hpp"
 

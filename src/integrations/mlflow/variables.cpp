@@ -14,7 +14,7 @@
 #include "etude/base/error.hpp"
 #include "etude/integrations/shared/environment.hpp"
 #include "etude/integrations/shared/ini.hpp"
-#include "etude/integrations/shared/parameters.hpp"
+#include "etude/integrations/shared/tracked_run.hpp"
 #include "etude/reflect/read_text.hpp"
 
 namespace etude::inline v0::detail {

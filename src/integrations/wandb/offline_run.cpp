@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "etude/base/error.hpp"
-#include "etude/integrations/shared/tracked_name.hpp"
+#include "etude/integrations/shared/tracked_run.hpp"
 #include "etude/integrations/wandb/media.hpp"
 #include "etude/integrations/wandb/metadata.hpp"
 #include "etude/io/file_system.hpp"

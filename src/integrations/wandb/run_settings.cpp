@@ -11,10 +11,9 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/lower_case.hpp"
-#include "etude/integrations/shared/arguments.hpp"
 #include "etude/integrations/shared/environment.hpp"
 #include "etude/integrations/shared/ini.hpp"
-#include "etude/integrations/shared/search.hpp"
+#include "etude/integrations/shared/tracked_run.hpp"
 #include "etude/integrations/wandb.hpp"
 
 namespace etude::inline v0::detail {

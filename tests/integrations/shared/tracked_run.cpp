@@ -1,11 +1,10 @@
-#include "etude/integrations/shared/parameters.hpp"
+#include "etude/integrations/shared/tracked_run.hpp"
 
 #include <doctest/doctest.h>
 
 #include "etude/integrations/shared/environment.hpp"
-#include "etude/integrations/shared/tracked_name.hpp"
 
-namespace integrations_shared_parameters_test {
+namespace integrations_shared_tracked_run_test {
 
 using etude::detail::tracked_name;
 using Json = nlohmann::ordered_json;
@@ -66,4 +65,4 @@ TEST_CASE("true has the same spellings as in Hugging Face's integrations") {
   for (const char* no : {"", "0", "off", "F", "no", "2"}) CHECK(!etude::detail::means_yes(no));
 }
 
-}  // namespace integrations_shared_parameters_test
+}  // namespace integrations_shared_tracked_run_test
