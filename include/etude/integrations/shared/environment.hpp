@@ -1,7 +1,7 @@
 #pragma once
 
-#include <pwd.h>
-
+#include <cstdint>
+#include <ctime>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -32,5 +32,17 @@ std::string user_name();
 
 /// The name of this machine.
 std::string host_name();
+
+/// Its system, release and architecture: "Linux-6.1.0-x86_64".
+std::string system_name();
+
+/// The path of this program's file.
+std::string program_path();
+
+/// Since 1970.
+double unix_seconds();
+std::int64_t unix_milliseconds();
+
+std::tm local_time(std::time_t time);
 
 }  // namespace etude::inline v0::detail
