@@ -3,43 +3,32 @@
 #include <curl/curl.h>
 #include <fmt/format.h>
 
+#include <boost/algorithm/string/replace.hpp>
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <string_view>
 #include <system_error>
-#include <utility>
 
 #include "etude/base/base64.hpp"
 #include "etude/base/error.hpp"
 #include "etude/integrations/shared/outbox.hpp"
+#include "etude/integrations/shared/text.hpp"
 #include "etude/io/entry_name.hpp"
-#include "etude/reflect/key_values.hpp"
+#include "etude/reflect/read_text.hpp"
 
 namespace etude::inline v0::detail {
-
-struct HttpClient::Connection {
-  struct Free {
-    void operator()(CURL* handle) const { curl_easy_cleanup(handle); }
-  };
-  std::unique_ptr<CURL, Free> curl;
-};
 
 namespace http {
 
 namespace {
 
-struct FreeList {
-  void operator()(curl_slist* list) const { curl_slist_free_all(list); }
+template <auto free>
+struct Free {
+  template <class T>
+  void operator()(T* held) const {
+    free(held);
+  }
 };
-using Headers = std::unique_ptr<curl_slist, FreeList>;
-
-struct FreeMime {
-  void operator()(curl_mime* mime) const { curl_mime_free(mime); }
-};
-
-struct CloseFile {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
+using Headers = std::unique_ptr<curl_slist, Free<curl_slist_free_all>>;
 
 void add(Headers& headers, const std::string& line) {
   // Returns the same list, extended, or null and leaves the list unchanged.
@@ -61,11 +50,8 @@ std::size_t take_header(const char* line, std::size_t size, std::size_t count, v
   const std::string_view header(line, size * count);
   constexpr std::string_view name = "retry-after:";
   if (header.size() > name.size() && curl_strnequal(header.data(), name.data(), name.size())) {
-    auto value = header.substr(name.size());
-    value = value.substr(std::min(value.find_first_not_of(' '), value.size()));
-    value = value.substr(0, value.find_first_of(" \r\n"));
     // The header may also hold a date; then the outbox's pauses apply.
-    if (const auto seconds = read_number<std::int64_t>(value); seconds && *seconds >= 0)
+    if (const auto seconds = read_number<std::int64_t>(header.substr(name.size())); seconds && *seconds >= 0)
       static_cast<HttpResponse*>(response)->retry_after =
           std::chrono::seconds(std::min<std::int64_t>(*seconds, 3600));
   }
@@ -80,15 +66,15 @@ std::size_t read_file(char* to, std::size_t size, std::size_t count, void* file)
   return std::fread(to, 1, size * count, static_cast<std::FILE*>(file));
 }
 
-struct FreeUrl {
-  void operator()(CURLU* url) const { curl_url_cleanup(url); }
-};
+/// A text that libcurl has allocated.
+std::string taken(char* text) {
+  const std::unique_ptr<char, Free<curl_free>> owned(text);
+  return text == nullptr ? "" : text;
+}
 
 std::string part(CURLU* url, CURLUPart which, unsigned flags = 0) {
   char* text = nullptr;
-  if (curl_url_get(url, which, &text, flags) != CURLUE_OK) return "";
-  const std::unique_ptr<char, decltype(&curl_free)> owned(text, curl_free);
-  return text;
+  return curl_url_get(url, which, &text, flags) == CURLUE_OK ? taken(text) : "";
 }
 
 }  // namespace
@@ -96,17 +82,14 @@ std::string part(CURLU* url, CURLUPart which, unsigned flags = 0) {
 }  // namespace http
 
 HttpClient::HttpClient(HttpOptions options, const std::atomic<bool>* cancelled)
-    : options_(std::move(options)), cancelled_(cancelled), connection_(std::make_unique<Connection>()) {
+    : options_(std::move(options)), cancelled_(cancelled) {
   static const auto started = curl_global_init(CURL_GLOBAL_DEFAULT);
-  if (started == CURLE_OK) connection_->curl.reset(curl_easy_init());
-  if (!connection_->curl) throw Error("libcurl can't be started");
+  if (started == CURLE_OK) curl_.reset(curl_easy_init(), curl_easy_cleanup);
+  if (!curl_) throw Error("libcurl can't be started");
 }
-HttpClient::HttpClient(HttpClient&&) noexcept = default;
-HttpClient& HttpClient::operator=(HttpClient&&) noexcept = default;
-HttpClient::~HttpClient() = default;
 
 HttpResponse HttpClient::send(const HttpRequest& request) {
-  auto* curl = connection_->curl.get();
+  auto* curl = curl_.get();
   curl_easy_reset(curl);  // keeps the connection
   const auto set = [&](CURLoption option, auto value) { curl_easy_setopt(curl, option, value); };
 
@@ -151,8 +134,8 @@ HttpResponse HttpClient::send(const HttpRequest& request) {
   if (!certificates.empty()) set(CURLOPT_CAINFO, certificates.c_str());
   if (!client_certificate.empty()) set(CURLOPT_SSLCERT, client_certificate.c_str());
 
-  std::unique_ptr<std::FILE, http::CloseFile> file;
-  std::unique_ptr<curl_mime, http::FreeMime> form;
+  std::unique_ptr<std::FILE, http::Free<std::fclose>> file;
+  std::unique_ptr<curl_mime, http::Free<curl_mime_free>> form;
   const auto path = request.file.string();
   if (!request.form_field.empty()) {
     form.reset(curl_mime_init(curl));
@@ -178,9 +161,12 @@ HttpResponse HttpClient::send(const HttpRequest& request) {
   set(CURLOPT_CUSTOMREQUEST, request.method.c_str());
   set(CURLOPT_HTTPHEADER, headers.get());
 
-  if (const auto fault = curl_easy_perform(curl); fault != CURLE_OK)
-    throw Unreachable(fmt::format("{} {}: {}", request.method, request.url, curl_easy_strerror(fault)),
-                      std::nullopt, "connection");
+  if (const auto fault = curl_easy_perform(curl); fault != CURLE_OK) {
+    Unreachable unreachable(fmt::format("{} {}: {}", request.method, request.url, curl_easy_strerror(fault)),
+                            std::nullopt, "connection");
+    unreachable.has_timed_out = fault == CURLE_OPERATION_TIMEDOUT;
+    throw unreachable;
+  }
   curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &response.status);
   const char* location = nullptr;
   curl_easy_getinfo(curl, CURLINFO_REDIRECT_URL, &location);
@@ -204,9 +190,7 @@ std::vector<std::string> HttpClient::secrets() const {
 HttpResponse HttpClient::checked(const HttpRequest& request, HttpResponse response) const {
   if (response.status >= 200 && response.status < 300) return response;
   // Servers may repeat the request in their answer.
-  for (const auto& secret : secrets())
-    for (auto at = response.body.find(secret); at != response.body.npos; at = response.body.find(secret, at))
-      response.body.replace(at, secret.size(), "***");
+  for (const auto& secret : secrets()) boost::replace_all(response.body, secret, "***");
   const auto what =
       fmt::format("{} {}: {} {}", request.method, request.url, response.status, fault_in(response.body));
   switch (response.status) {
@@ -223,7 +207,7 @@ HttpResponse HttpClient::checked(const HttpRequest& request, HttpResponse respon
 
 std::string without_credentials(const std::string& url, const std::string& field, std::string& user,
                                 std::string& password) {
-  const std::unique_ptr<CURLU, http::FreeUrl> parsed(curl_url());
+  const std::unique_ptr<CURLU, http::Free<curl_url_cleanup>> parsed(curl_url());
   const bool is_web = url.starts_with("http://") || url.starts_with("https://");
   // The value isn't shown: it may contain credentials.
   if (!is_web || curl_url_set(parsed.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK)
@@ -240,20 +224,18 @@ std::string without_credentials(const std::string& url, const std::string& field
 }
 
 std::string url_escaped(std::string_view text) {
-  const std::unique_ptr<char, decltype(&curl_free)> escaped(
-      curl_easy_escape(nullptr, text.data(), static_cast<int>(text.size())), curl_free);
-  return escaped ? escaped.get() : "";
+  return http::taken(curl_easy_escape(nullptr, text.data(), static_cast<int>(text.size())));
+}
+
+std::string url_unescaped(std::string_view text) {
+  return http::taken(curl_easy_unescape(nullptr, text.data(), static_cast<int>(text.size()), nullptr));
 }
 
 std::string fault_in(const std::string& body) {
-  std::string text = body;
-  if (const auto json = nlohmann::json::parse(body, nullptr, false); json.is_object())
-    for (const char* name : {"message", "msg", "error_code", "error"})
-      if (const auto member = json.find(name); member != json.end() && member->is_string()) {
-        text = member->get<std::string>();
-        break;
-      }
-  return printable(text);
+  const auto json = nlohmann::json::parse(body, nullptr, false);
+  for (const char* name : {"message", "msg", "error_code", "error"})
+    if (const auto text = text_in(json, name); !text.empty()) return printable(text);
+  return printable(body);
 }
 
 }  // namespace etude::inline v0::detail

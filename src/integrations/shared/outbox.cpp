@@ -5,10 +5,8 @@
 #include <algorithm>
 #include <exception>
 #include <random>
-#include <utility>
 
 #include "etude/integrations/shared/environment.hpp"
-#include "etude/io/own_threads.hpp"
 
 namespace etude::inline v0::detail {
 
@@ -35,7 +33,7 @@ Outbox::~Outbox() {
   thread_->join();
 }
 
-bool Outbox::append(const nlohmann::ordered_json& entry) {
+bool Outbox::put(const nlohmann::ordered_json& entry) {
   if (mark_.is_in_child()) {
     has_dropped_in_child_ = true;
     return false;
@@ -43,7 +41,7 @@ bool Outbox::append(const nlohmann::ordered_json& entry) {
   const bool is_taken = own_.spool->append(entry, options_.max_waiting_bytes);
   if (is_taken) {
     const std::lock_guard lock(mutex_);
-    idle_ = false;
+    is_idle_ = false;
   } else {
     drop("full", 1,
          fmt::format("{} is full, and the newest entry is dropped", own_.spool->folder().string()));
@@ -52,11 +50,9 @@ bool Outbox::append(const nlohmann::ordered_json& entry) {
   return is_taken;
 }
 
-void Outbox::put(const nlohmann::ordered_json& entry) { append(entry); }
-
 void Outbox::put_file(nlohmann::ordered_json entry, const std::filesystem::path& file) {
   if (mark_.is_in_child()) {
-    append(entry);
+    put(entry);
     return;
   }
   std::string name;
@@ -67,7 +63,7 @@ void Outbox::put_file(nlohmann::ordered_json entry, const std::filesystem::path&
     return;
   }
   entry["kept"] = name;
-  if (!append(entry)) own_.spool->let_go(name);
+  if (!put(entry)) own_.spool->let_go(name);
 }
 
 bool Outbox::drain(std::chrono::milliseconds at_most) {
@@ -78,8 +74,43 @@ bool Outbox::drain(std::chrono::milliseconds at_most) {
   changed_->notify_all();
   // An attempt that was already running at the call may fail for a reason that no longer holds, so it doesn't
   // count.
-  changed_->wait_for(lock, at_most, [&] { return idle_ || last_failed_ >= first; });
-  return idle_;
+  changed_->wait_for(lock, at_most, [&] { return is_idle_ || last_failed_ >= first; });
+  return is_idle_;
+}
+
+void Outbox::send_rest(std::chrono::milliseconds at_most) {
+  using namespace std::chrono;
+  constexpr milliseconds slice(200), longest_pause(1000), longest_outage(10'000), moment(2000);
+  if (mark_.is_in_child()) return;
+  const auto begun = steady_clock::now();
+  std::unique_lock lock(mutex_);
+  auto failed = last_failed_, sent = sent_;
+  std::optional<steady_clock::time_point> failing_since;
+  const auto left = [&] {
+    const auto longest = sent_ > 0 ? at_most : std::min(at_most, moment);
+    return ceil<milliseconds>(longest - (steady_clock::now() - begun));
+  };
+  for (auto pause = slice; left() > milliseconds(0);) {
+    const auto wait = std::min(slice, left());
+    const auto now = steady_clock::now();
+    lock.unlock();
+    const bool is_done = drain(wait);
+    lock.lock();
+    if (is_done || (asked_ && steady_clock::now() - *asked_ > seconds(sent_ > 0 ? 5 : 1))) return;
+    const bool is_early = steady_clock::now() - now < wait;  // drain() gave up early
+    if (!is_early && last_failed_ == failed) continue;
+    failed = last_failed_;
+    // A store that hangs has used up its time, and another training's entries may never be accepted.
+    if (sent_ > 0 ? has_hung_ || own_.spool->empty() : is_early) return;
+    if (std::exchange(sent, sent_) != sent_) failing_since.reset();
+    if (!failing_since) failing_since = now;
+    if (steady_clock::now() - *failing_since > longest_outage) return;
+    const auto rest = std::min(pause, left());
+    lock.unlock();
+    std::this_thread::sleep_for(rest);
+    lock.lock();
+    pause = std::min(2 * pause, longest_pause);
+  }
 }
 
 Outbox::Counts Outbox::counts() const {
@@ -123,21 +154,24 @@ Outbox::Line* Outbox::next_line() {
   return left_.empty() ? nullptr : &left_.front();
 }
 
+void Outbox::idle() {
+  if (!own_.sender) return;
+  const OwnWork asking(OwnWork::load, &cancelled_);
+  if (!cancelled_) own_.sender->idle();
+}
+
 void Outbox::run() {
   std::minstd_rand random(std::random_device{}());
   auto next_pause = options_.first_pause;
   while (!cancelled_) {
     auto* line = next_line();
     if (line == nullptr) {
-      if (own_.sender) {
-        const OwnWork asking(OwnWork::load, &cancelled_);
-        if (!cancelled_) own_.sender->idle();
-      }
+      idle();
       std::unique_lock lock(mutex_);
       if (!own_.spool->empty()) continue;
-      idle_ = true;
+      is_idle_ = true;
       changed_->notify_all();
-      changed_->wait_for(lock, std::chrono::seconds(1), [&] { return cancelled_ || !idle_; });
+      changed_->wait_for(lock, std::chrono::seconds(1), [&] { return cancelled_ || !is_idle_; });
       continue;
     }
     std::int64_t attempt = 0, hurries = 0;
@@ -146,8 +180,9 @@ void Outbox::run() {
       attempt = attempts_begun_++;
       hurries = hurries_;
     }
-    auto wait = next_pause;
     std::chrono::milliseconds at_least{0};
+    std::string kind = "unknown", fault;
+    bool has_timed_out = false;
     try {
       const OwnWork sending(OwnWork::load, &cancelled_);
       if (cancelled_) break;
@@ -155,23 +190,26 @@ void Outbox::run() {
       send_some(*line);
       next_pause = options_.first_pause;
       continue;
-    } catch (const Unreachable& fault) {
+    } catch (const Unreachable& unreachable) {
       if (cancelled_) break;
-      if (fault.retry_after) at_least = *fault.retry_after;
-      const std::lock_guard lock(mutex_);
-      report(fault.kind, fault.what());
-    } catch (const std::exception& fault) {
-      const std::lock_guard lock(mutex_);
-      report("unknown", fault.what());
+      at_least = unreachable.retry_after.value_or(std::chrono::seconds(0));
+      kind = unreachable.kind;
+      fault = unreachable.what();
+      has_timed_out = unreachable.has_timed_out;
+    } catch (const std::exception& error) {
+      fault = error.what();
     }
     // The pauses are randomised, since many runs may have lost the same server.
-    wait = std::max(wait, at_least);
+    auto wait = std::max(next_pause, at_least);
     wait += std::chrono::milliseconds(random() % static_cast<std::uint64_t>(wait.count() / 4 + 1));
     next_pause = std::min(2 * next_pause, options_.longest_pause);
     const bool is_own = line == &own_;
     {
       const std::lock_guard lock(mutex_);
+      report(kind, fault);
       last_failed_ = attempt;
+      has_hung_ = sends_file_ && has_timed_out;
+      asked_.reset();
       if (!is_own) std::rotate(left_.begin(), left_.begin() + 1, left_.end());
     }
     changed_->notify_all();
@@ -192,12 +230,9 @@ void Outbox::pause(bool is_own, std::int64_t hurries, std::chrono::milliseconds 
   for (auto now = begun; now < begun + wait; now = Clock::now()) {
     const auto slice = std::min<Clock::duration>(begun + wait - now, std::chrono::seconds(1));
     if (changed_->wait_for(lock, slice, continues)) return;
-    if (is_own || !own_.sender) continue;
+    if (is_own) continue;
     lock.unlock();
-    {
-      const OwnWork asking(OwnWork::load, &cancelled_);
-      if (!cancelled_) own_.sender->idle();
-    }
+    idle();
     lock.lock();
   }
 }
@@ -212,14 +247,22 @@ void Outbox::send_some(Line& line) {
     line.spool->advance(front.end, line.sender->memory());
     return;
   }
+  {
+    const std::lock_guard lock(mutex_);
+    sends_file_ = front.entries.front().contains("kept");
+    if (!sends_file_) asked_ = std::chrono::steady_clock::now();
+  }
   std::size_t count = 0;
   try {
     count = std::clamp<std::size_t>(line.sender->send(front.entries), 1, front.entries.size());
     const std::lock_guard lock(mutex_);
     sent_ += static_cast<std::int64_t>(count);
+    asked_.reset();
   } catch (const Refused& refused) {
     count = std::clamp<std::size_t>(refused.count, 1, front.entries.size());
     drop("refused", static_cast<std::int64_t>(count), refused.what());
+    const std::lock_guard lock(mutex_);
+    asked_.reset();
   }
   line.spool->advance(count == front.entries.size() ? front.end : front.ends[count - 1],
                       line.sender->memory());

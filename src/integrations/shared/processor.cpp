@@ -1,13 +1,9 @@
 #include "etude/integrations/shared/processor.hpp"
 
 #include <algorithm>
-#include <cstdint>
 #include <iterator>
 #include <set>
 #include <sstream>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "etude/base/read_file.hpp"
 

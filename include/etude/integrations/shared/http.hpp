@@ -3,7 +3,6 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,9 +48,8 @@ class HttpClient {
  public:
   /// Aborts a request when `cancelled` becomes true.
   explicit HttpClient(HttpOptions options, const std::atomic<bool>* cancelled = nullptr);
-  HttpClient(HttpClient&&) noexcept;
-  HttpClient& operator=(HttpClient&&) noexcept;
-  ~HttpClient();
+  HttpClient(HttpClient&&) noexcept = default;
+  HttpClient& operator=(HttpClient&&) noexcept = default;
 
   /// Returns any answer. Throws Unreachable without one.
   HttpResponse send(const HttpRequest& request);
@@ -69,10 +67,9 @@ class HttpClient {
  private:
   std::vector<std::string> secrets() const;
 
-  struct Connection;
   HttpOptions options_;
   const std::atomic<bool>* cancelled_;
-  std::unique_ptr<Connection> connection_;
+  std::shared_ptr<void> curl_;
 };
 
 /// An address without its credentials, which go to `user` and `password`, and without a trailing /. Throws
@@ -82,6 +79,8 @@ std::string without_credentials(const std::string& url, const std::string& field
 
 /// `text` escaped for an address: everything but letters, digits and -._~ as %XX.
 std::string url_escaped(std::string_view text);
+/// `text` with each %XX replaced by its byte.
+std::string url_unescaped(std::string_view text);
 
 /// A server's error text, for a message: the member `message`, `msg`, `error_code` or `error` of a JSON
 /// answer, or the beginning of any other; printable, and short.

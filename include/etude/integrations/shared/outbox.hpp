@@ -30,6 +30,7 @@ struct Unreachable : Error {
       : Error(what), retry_after(after), kind(std::move(why)) {}
   std::optional<std::chrono::seconds> retry_after;  ///< Given by the server; it is never shortened.
   std::string kind;                                 ///< Only the first error of a kind is reported.
+  bool has_timed_out = false;                       ///< It has used up the time for its answer.
 };
 
 /// The server permanently rejects the first `count` entries, which are given up.
@@ -87,7 +88,8 @@ class Outbox {
   /// Cancels running work. Unsent entries stay in the spool.
   ~Outbox();
 
-  void put(const nlohmann::ordered_json& entry);
+  /// Returns false if the entry is dropped.
+  bool put(const nlohmann::ordered_json& entry);
 
   /// Captures `file` as it is now and adds an entry {..., "kept": NAME}; the copy is removed once that is
   /// sent. The entry is dropped if the file can't be kept.
@@ -96,6 +98,10 @@ class Outbox {
   /// Waits until everything is sent, the server can't be reached, or the time is over. Returns whether all
   /// was sent. Our own pauses end at once; those that the server requested don't.
   bool drain(std::chrono::milliseconds at_most);
+
+  /// The same, with patience for a server that has accepted something, even if it fails now; any other is
+  /// waited for only briefly, and so are those whose requests hang.
+  void send_rest(std::chrono::milliseconds at_most);
 
   struct Counts {
     std::int64_t sent = 0, waiting = 0, dropped = 0;
@@ -113,8 +119,8 @@ class Outbox {
     std::unique_ptr<Spool> spool;
     std::unique_ptr<Sender> sender;
   };
-  bool append(const nlohmann::ordered_json& entry);
   void run();
+  void idle();
   void send_some(Line& line);
   void pause(bool is_own, std::int64_t hurries, std::chrono::milliseconds wait,
              std::chrono::milliseconds at_least);
@@ -134,7 +140,10 @@ class Outbox {
   std::int64_t sent_ = 0, dropped_ = 0;
   std::int64_t attempts_begun_ = 0, last_failed_ = -1;
   std::int64_t hurries_ = 0;
-  bool idle_ = false;
+  bool is_idle_ = false;
+  bool sends_file_ = false;                                          // in the attempt that runs, or ran last
+  bool has_hung_ = false;                                            // the last failed attempt, with a file
+  std::optional<std::chrono::steady_clock::time_point> asked_ = {};  // about anything but a file
   std::vector<std::string> faults_, kinds_reported_;
   ThreadShared<std::thread> thread_;  // last: it uses everything above
 };
