@@ -1,6 +1,5 @@
 #include "etude/integrations/azureml.hpp"
 
-#include <chrono>
 #include <utility>
 
 #include "etude/base/error.hpp"
@@ -35,9 +34,12 @@ std::unique_ptr<detail::MLflowRun> AzureMLCallback::open(const Context& e, bool 
   options.attach_to = detail::option_or_environment(run_id, "MLFLOW_RUN_ID");
   options.name = detail::run_name_of(detail::tracked_arguments(e));
   options.tags = detail::mlflow_tags(tags);
-  options.tokens = detail::azureml_tokens(
+  const auto tokens = detail::azureml_tokens(
       detail::azureml_token_url(options.address, options.experiment_id, options.attach_to),
       detail::azureml_refresh_interval());
+  options.renew_token = [tokens](detail::HttpClient& http, bool is_refused) {
+    return tokens->renewed(http, is_refused);
+  };
   detail::nest_trial(options, e, run_id);
   detail::identify_mlflow_run(options, run_key, attached_to, resumes);
   run_key = options.key;
@@ -58,21 +60,18 @@ std::unique_ptr<detail::MLflowRun> AzureMLCallback::open(const Context& e, bool 
 }
 
 void AzureMLCallback::on(const TrainBegin& e) {
-  if (!e.state.is_world_process_zero) return;
-  if (!open_run) open_run = std::make_shared<detail::MLflowSession>();
-  open_run->begin(e, [this](const Context& context, bool resumes) { return open(context, resumes); });
+  if (auto* session = detail::MLflowSession::of(open_run, e))
+    session->begin(e, [this](const Context& context, bool resumes) { return open(context, resumes); });
 }
 
 void AzureMLCallback::on(const Log& e) {
-  if (!e.state.is_world_process_zero) return;
-  if (!open_run) open_run = std::make_shared<detail::MLflowSession>();
-  open_run->log(e, e.logs, [this](const Context& context, bool resumes) { return open(context, resumes); });
+  if (auto* session = detail::MLflowSession::of(open_run, e))
+    session->log(e, e.logs, [this](const Context& context, bool resumes) { return open(context, resumes); });
 }
 
 void AzureMLCallback::on(const LogSamples& e) {
-  if (!e.state.is_world_process_zero) return;
-  if (!open_run) open_run = std::make_shared<detail::MLflowSession>();
-  open_run->log(e, [this](const Context& context, bool resumes) { return open(context, resumes); });
+  if (auto* session = detail::MLflowSession::of(open_run, e))
+    session->log(e, [this](const Context& context, bool resumes) { return open(context, resumes); });
 }
 
 void AzureMLCallback::on(const Stop& e) {

@@ -62,15 +62,13 @@ std::unique_ptr<detail::MLflowRun> MLflowCallback::open(const Context& e, bool r
 }
 
 void MLflowCallback::on(const TrainBegin& e) {
-  if (!e.state.is_world_process_zero) return;
-  if (!open_run) open_run = std::make_shared<detail::MLflowSession>();
-  open_run->begin(e, [this](const Context& context, bool resumes) { return open(context, resumes); });
+  if (auto* session = detail::MLflowSession::of(open_run, e))
+    session->begin(e, [this](const Context& context, bool resumes) { return open(context, resumes); });
 }
 
 void MLflowCallback::log(const Context& e, const Metrics& metrics) {
-  if (!e.state.is_world_process_zero) return;
-  if (!open_run) open_run = std::make_shared<detail::MLflowSession>();
-  open_run->log(e, metrics, [this](const Context& context, bool resumes) { return open(context, resumes); });
+  if (auto* session = detail::MLflowSession::of(open_run, e))
+    session->log(e, metrics, [this](const Context& context, bool resumes) { return open(context, resumes); });
 }
 
 void MLflowCallback::on(const Save& e) {
@@ -78,9 +76,8 @@ void MLflowCallback::on(const Save& e) {
 }
 
 void MLflowCallback::on(const LogSamples& e) {
-  if (!e.state.is_world_process_zero) return;
-  if (!open_run) open_run = std::make_shared<detail::MLflowSession>();
-  open_run->log(e, [this](const Context& context, bool resumes) { return open(context, resumes); });
+  if (auto* session = detail::MLflowSession::of(open_run, e))
+    session->log(e, [this](const Context& context, bool resumes) { return open(context, resumes); });
 }
 
 void MLflowCallback::on(const Stop& e) {

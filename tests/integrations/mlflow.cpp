@@ -33,10 +33,8 @@ using etude::ArgumentError;
 using etude::MLflowCallback;
 
 etude::TrainingArguments arguments(const toy::Folder& folder) {
-  auto args = toy::arguments();
-  args.output_dir = folder / "out";
-  args.logging_strategy = etude::IntervalStrategy::steps;
-  args.logging_steps = 1;
+  auto args = toy::logged_arguments(folder / "out");
+  args.num_train_epochs = 1;
   return args;
 }
 
@@ -580,18 +578,14 @@ TEST_CASE("artifacts go to an http address with its credentials and its query, w
   CHECK_FALSE(toy::contains(gone, "secret"));
 }
 
-struct SlowTokens final : etude::detail::TokenSource {
-  std::optional<std::string> renewed(etude::detail::HttpClient&, bool) override {
-    std::this_thread::sleep_for(std::chrono::seconds(20));
-    return std::nullopt;
-  }
-};
-
 TEST_CASE("checking a run's name delays a training by at most 2 s, at its beginning and end together") {
   const toy::Folder folder;
   CHECK(seconds_of([&] {
           auto options = run_to(nobody, folder);
-          options.tokens = std::make_shared<SlowTokens>();
+          options.renew_token = [](etude::detail::HttpClient&, bool) -> std::optional<std::string> {
+            std::this_thread::sleep_for(std::chrono::seconds(20));
+            return std::nullopt;
+          };
           options.attach_to = "given";
           etude::detail::identify_mlflow_run(options, "", "", false);
           CHECK(options.attach_to == "given");

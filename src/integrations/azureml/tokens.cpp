@@ -11,6 +11,7 @@
 
 #include "etude/integrations/mlflow/variables.hpp"
 #include "etude/integrations/shared/outbox.hpp"
+#include "etude/integrations/shared/text.hpp"
 
 namespace etude::inline v0::detail {
 
@@ -31,10 +32,9 @@ std::optional<std::string> AzureMLTokens::renewed(HttpClient& http, bool is_refu
     const auto response = http.send({.method = "GET", .url = url_});
     const auto answer = nlohmann::json::parse(response.body, nullptr, false);
     lock.lock();
-    if (response.status == 200 && answer.is_object() && answer.contains("token") &&
-        answer["token"].is_string()) {
+    if (auto token = text_in(answer, "token"); response.status == 200 && !token.empty()) {
       pause_ = interval_;
-      return current_ = answer["token"].get<std::string>();
+      return current_ = std::move(token);
     }
     // The environment may have a better token.
     if (response.status == 401 && current_ == http.options().bearer) current_ = "";

@@ -3,14 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cstddef>
-#include <exception>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
 #include "etude/integrations/shared/outbox.hpp"
+#include "etude/integrations/shared/text.hpp"
 #include "etude/io/file_system.hpp"
 
 namespace etude::inline v0::detail {
@@ -25,15 +23,10 @@ struct NotThere : Refused {
   using Refused::Refused;
 };
 
-std::string text(const nlohmann::json& json, const char* name) {
-  const auto member = json.is_object() ? json.find(name) : json.end();
-  return member != json.end() && member->is_string() ? member->get<std::string>() : "";
-}
-
 std::map<std::string, std::string> key_values(const nlohmann::json& json, const char* name) {
   std::map<std::string, std::string> values;
   if (const auto list = json.find(name); list != json.end() && list->is_array())
-    for (const auto& entry : *list) values[text(entry, "key")] = text(entry, "value");
+    for (const auto& entry : *list) values[text_in(entry, "key")] = text_in(entry, "value");
   return values;
 }
 
@@ -42,10 +35,10 @@ MLflowRunInfo run_info(const nlohmann::json& answer) {
   const auto& json = run != answer.end() ? *run : answer;
   const auto attributes = json.value("info", nlohmann::json::object());
   const auto data = json.value("data", nlohmann::json::object());
-  MLflowRunInfo info{.id = text(attributes, "run_id"),
-                     .experiment_id = text(attributes, "experiment_id"),
-                     .artifact_uri = text(attributes, "artifact_uri"),
-                     .is_deleted = text(attributes, "lifecycle_stage") == "deleted",
+  MLflowRunInfo info{.id = text_in(attributes, "run_id"),
+                     .experiment_id = text_in(attributes, "experiment_id"),
+                     .artifact_uri = text_in(attributes, "artifact_uri"),
+                     .is_deleted = text_in(attributes, "lifecycle_stage") == "deleted",
                      .params = key_values(data, "params"),
                      .tags = key_values(data, "tags")};
   if (info.id.empty()) throw Unreachable("the server's answer has no run");
@@ -54,9 +47,9 @@ MLflowRunInfo run_info(const nlohmann::json& answer) {
 
 MLflowExperiment experiment_info(const nlohmann::json& answer) {
   const auto experiment = answer.value("experiment", nlohmann::json::object());
-  MLflowExperiment info{.id = text(experiment, "experiment_id"),
-                        .name = text(experiment, "name"),
-                        .is_deleted = text(experiment, "lifecycle_stage") == "deleted"};
+  MLflowExperiment info{.id = text_in(experiment, "experiment_id"),
+                        .name = text_in(experiment, "name"),
+                        .is_deleted = text_in(experiment, "lifecycle_stage") == "deleted"};
   if (info.id.empty()) throw Unreachable("the server's answer has no experiment");
   return info;
 }
@@ -83,19 +76,14 @@ std::string query(std::string_view url) {
   return std::string(url.substr(std::min(url.find('?'), url.size())));
 }
 
-std::string unescaped(std::string_view text) {
-  std::string plain;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    unsigned char byte = 0;
-    if (text[i] == '%' && i + 2 < text.size() &&
-        std::from_chars(&text[i + 1], &text[i + 1] + 2, byte, 16).ptr == &text[i + 1] + 2) {
-      plain += static_cast<char>(byte);
-      i += 2;
-    } else {
-      plain += text[i];
-    }
+/// What `find` returns, unless the server doesn't know it.
+template <class Find>
+auto found(Find find) -> std::optional<decltype(find())> {
+  try {
+    return find();
+  } catch (const NotThere&) {
+    return std::nullopt;
   }
-  return plain;
 }
 
 void write_artifact(const std::filesystem::path& to, const std::filesystem::path& file) {
@@ -114,23 +102,23 @@ void write_artifact(const std::filesystem::path& to, const std::filesystem::path
 
 }  // namespace mlflow
 
-MLflowClient::MLflowClient(std::string address, HttpOptions options, std::shared_ptr<TokenSource> tokens,
+MLflowClient::MLflowClient(std::string address, HttpOptions options, RenewToken renew_token,
                            const std::atomic<bool>* cancelled)
     : address_(std::move(address)),
       http_(std::move(options), cancelled),
-      tokens_(std::move(tokens)),
+      renew_token_(std::move(renew_token)),
       cancelled_(cancelled) {}
 
 void MLflowClient::keep_fresh() {
-  if (!tokens_) return;
-  if (auto token = tokens_->renewed(http_, false)) http_.set_bearer(std::move(*token));
+  if (!renew_token_) return;
+  if (auto token = renew_token_(http_, false)) http_.set_bearer(std::move(*token));
 }
 
 HttpResponse MLflowClient::ask(const HttpRequest& request) {
   keep_fresh();
   auto response = http_.send(request);
-  if (response.status == 401 && tokens_) {
-    if (auto token = tokens_->renewed(http_, true)) {
+  if (response.status == 401 && renew_token_) {
+    if (auto token = renew_token_(http_, true)) {
       http_.set_bearer(std::move(*token));
       response = http_.send(request);
     }
@@ -145,7 +133,7 @@ HttpResponse MLflowClient::expect(const HttpRequest& request) {
   const auto location = response.location.empty()
                             ? std::string()
                             : without_credentials(response.location, "the redirect", user, password);
-  const auto code = mlflow::text(nlohmann::json::parse(response.body, nullptr, false), "error_code");
+  const auto code = text_in(nlohmann::json::parse(response.body, nullptr, false), "error_code");
   try {
     return http_.checked(request, std::move(response));
   } catch (const Refused& refused) {
@@ -174,48 +162,34 @@ nlohmann::json MLflowClient::get(const std::string& method, const std::string& q
 nlohmann::json MLflowClient::post(const std::string& method, const nlohmann::ordered_json& body, bool once) {
   return call({.method = "POST",
                .url = fmt::format("{}{}{}", address_, mlflow::api, method),
-               .body = body.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace),
+               .body = json_line(body),
                .once = once});
 }
 
 std::optional<MLflowExperiment> MLflowClient::experiment(const std::string& id) {
-  try {
-    return mlflow::experiment_info(get("experiments/get", "experiment_id=" + url_escaped(id)));
-  } catch (const mlflow::NotThere&) {
-    return std::nullopt;
-  }
+  return mlflow::found(
+      [&] { return mlflow::experiment_info(get("experiments/get", "experiment_id=" + url_escaped(id))); });
 }
 
 MLflowExperiment MLflowClient::experiment_named(const std::string& name) {
   const auto find = [&] {
     return mlflow::experiment_info(get("experiments/get-by-name", "experiment_name=" + url_escaped(name)));
   };
+  if (auto known = mlflow::found(find)) return *std::move(known);
   try {
-    return find();
-  } catch (const mlflow::NotThere&) {
-  }
-  std::exception_ptr refusal;
-  try {
-    MLflowExperiment made{.id = mlflow::text(post("experiments/create", {{"name", name}}), "experiment_id"),
+    MLflowExperiment made{.id = text_in(post("experiments/create", {{"name", name}}), "experiment_id"),
                           .name = name};
     if (made.id.empty()) throw Unreachable("the server's answer has no experiment");
     return made;
   } catch (const Refused&) {
-    refusal = std::current_exception();
-  }
-  try {
-    return find();  // another process may have created it meanwhile
-  } catch (const mlflow::NotThere&) {
-    std::rethrow_exception(refusal);
+    // Another process may have created it meanwhile.
+    if (auto known = mlflow::found(find)) return *std::move(known);
+    throw;
   }
 }
 
 std::optional<MLflowRunInfo> MLflowClient::run(const std::string& id) {
-  try {
-    return mlflow::run_info(get("runs/get", "run_id=" + url_escaped(id)));
-  } catch (const mlflow::NotThere&) {
-    return std::nullopt;
-  }
+  return mlflow::found([&] { return mlflow::run_info(get("runs/get", "run_id=" + url_escaped(id))); });
 }
 
 std::optional<MLflowRunInfo> MLflowClient::run_with_tag(const std::string& experiment_id,
@@ -265,7 +239,7 @@ void MLflowClient::put_artifact(const std::string& artifact_uri, const std::stri
   } else if (artifact_uri.starts_with('/')) {
     return mlflow::write_artifact(std::filesystem::path(artifact_uri) / path, file);
   } else if (const auto folder = after("file://")) {
-    return mlflow::write_artifact(std::filesystem::path(mlflow::unescaped(*folder)) / path, file);
+    return mlflow::write_artifact(std::filesystem::path(url_unescaped(*folder)) / path, file);
   } else {
     throw Refused(fmt::format(
         "the run has its artifacts at '{}': only mlflow-artifacts:, http and https addresses and folders of "
@@ -298,7 +272,9 @@ void MLflowClient::put_to_store(const std::string& folder, const std::string& pa
     std::string what = fault.what();
     if (const auto at = what.find(request.url); at != what.npos)
       what.replace(at, request.url.size(), shown.url);
-    throw Unreachable(what);
+    Unreachable plainly(what);
+    plainly.has_timed_out = fault.has_timed_out;
+    throw plainly;
   }
   if (!query.empty()) response.body.clear();  // it may repeat the query
   store.checked(shown, std::move(response));

@@ -7,8 +7,6 @@ namespace mlflow {
 
 namespace {
 
-constexpr std::size_t longest_name = 250;
-
 bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
 bool is_taken_in_names(char c) {
@@ -19,10 +17,6 @@ bool is_taken_in_names(char c) {
 }  // namespace
 
 }  // namespace mlflow
-
-std::size_t characters(std::string_view text) {
-  return text.size() - static_cast<std::size_t>(std::ranges::count_if(text, mlflow::continues_character));
-}
 
 std::string mlflow_name(std::string_view name) {
   std::string plain;
@@ -37,7 +31,7 @@ std::string mlflow_name(std::string_view name) {
     if (part == ".." || (path.empty() && part.starts_with(".."))) part.replace(0, 2, "__");
     path += (path.empty() ? "" : "/") + part;
   }
-  path.resize(std::min(path.size(), mlflow::longest_name));
+  path.resize(std::min(path.size(), longest_mlflow_name));
   while (path.ends_with('/')) path.pop_back();
   return path.empty() ? "_" : path;
 }
@@ -48,7 +42,7 @@ const std::string& MLflowNames::operator[](const std::string& name) {
   auto sent = plain;
   for (int i = 2; !taken_.insert(sent).second; ++i) {
     const auto number = '_' + std::to_string(i);
-    sent = plain.substr(0, mlflow::longest_name - number.size()) + number;
+    sent = plain.substr(0, longest_mlflow_name - number.size()) + number;
   }
   return sent_.emplace(name, sent).first->second;
 }

@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
+#include <atomic>
 #include <fstream>
 #include <future>
-#include <optional>
 #include <system_error>
 #include <thread>
-#include <utility>
 #include <variant>
 
 #include "etude/base/error.hpp"
@@ -17,6 +15,7 @@
 #include "etude/integrations/mlflow/source.hpp"
 #include "etude/integrations/shared/environment.hpp"
 #include "etude/integrations/shared/temporary_file.hpp"
+#include "etude/integrations/shared/text.hpp"
 #include "etude/integrations/shared/tracked_run.hpp"
 #include "etude/io/file_system.hpp"
 #include "etude/io/own_threads.hpp"
@@ -24,37 +23,15 @@
 #include "etude/reflect/json.hpp"
 
 namespace etude::inline v0::detail {
-namespace mlflow {
-
-namespace {
-
-/// The first `count` characters of a UTF-8 text.
-std::string beginning(const std::string& text, std::size_t count) {
-  std::size_t end = 0;
-  for (std::size_t seen = 0; end < text.size(); ++end)
-    if (!continues_character(text[end]) && ++seen > count) break;
-  return text.substr(0, end);
-}
-
-std::unique_ptr<Sender> make_sender(const MLflowRunOptions& options, const Spool& spool,
-                                    const std::atomic<bool>& cancelled,
-                                    const std::shared_ptr<MLflowReport>& report) {
-  return std::make_unique<MLflowSender>(
-      MLflowClient(options.address, options.http, options.tokens, &cancelled), spool, report);
-}
-
-}  // namespace
-
-}  // namespace mlflow
-
 MLflowRun::MLflowRun(MLflowRunOptions options, const TrainingArguments& args)
     : options_(std::move(options)),
       args_(args),
-      begun_(mlflow::time_in_ms()),
+      begun_(unix_milliseconds()),
       outbox_(
           {.directory = options_.spool_directory, .tracker = options_.tracker, .target = options_.address},
           [options = options_, report = report_](const Spool& spool, const std::atomic<bool>& cancelled) {
-            return mlflow::make_sender(options, spool, cancelled, report);
+            return std::make_unique<MLflowSender>(
+                MLflowClient(options.address, options.http, options.renew_token, &cancelled), spool, report);
           }) {
   if (environment_says("MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING"))
     message(args_, LogLevel::warning,
@@ -69,7 +46,7 @@ MLflowRun::MLflowRun(MLflowRunOptions options, const TrainingArguments& args)
                              {"attach_to", options_.attach_to},
                              {"experiment_id", options_.experiment_id},
                              {"experiment_name", options_.experiment_name},
-                             {"name", mlflow::beginning(options_.name, mlflow::longest_name)},
+                             {"name", beginning(options_.name, longest_mlflow_name)},
                              {"user", user_name()},
                              {"begun", begun_},
                              {"ends", options_.ends},
@@ -100,7 +77,7 @@ void MLflowRun::put(const nlohmann::ordered_json& entry) {
 
 void MLflowRun::log_metrics(const Metrics& metrics, std::int64_t step) {
   // The server merges two equal values of one step and time.
-  const auto time = last_time_ = std::max(mlflow::time_in_ms(), last_time_ + 1);
+  const auto time = last_time_ = std::max(unix_milliseconds(), last_time_ + 1);
   auto values = nlohmann::ordered_json::array();
   const auto put_values = [&] {
     put({{"do", "metrics"}, {"time", time}, {"step", step}, {"metrics", std::move(values)}});
@@ -123,7 +100,7 @@ void MLflowRun::put_chunks(const char* what, const nlohmann::ordered_json& value
     bytes = 0;
   };
   for (const auto& value : values) {
-    const auto size = value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).size();
+    const auto size = json_line(value).size();
     if (chunk.size() == at_once || bytes + size > mlflow::bytes_at_once) put_chunk();
     chunk.push_back(value);
     bytes += size;
@@ -190,7 +167,7 @@ void MLflowRun::put_sample(const Sample& sample, std::int64_t step) {
     std::ranges::replace(key, '/', '~');
     std::ranges::replace(key, ':', '_');
     const auto path =
-        fmt::format("images/{}+step+{}+timestamp+{}+{}", key, step, mlflow::time_in_ms(), random_name());
+        fmt::format("images/{}+step+{}+timestamp+{}+{}", key, step, unix_milliseconds(), random_name());
     put_file(path + ".png", file);
     put_file(path + "+compressed.png", file);  // the thumbnail of the run's page
     if (!std::exchange(has_images_, true))
@@ -205,43 +182,16 @@ void MLflowRun::put_sample(const Sample& sample, std::int64_t step) {
 
 void MLflowRun::end(std::string_view status) {
   if (options_.ends)
-    put({{"do", "end"}, {"status", status}, {"time", mlflow::time_in_ms()}, {"begun", begun_}});
+    put({{"do", "end"}, {"status", status}, {"time", unix_milliseconds()}, {"begun", begun_}});
   has_ended_ = true;
   send_rest();
   report_counts();
 }
 
-// A server that has accepted something is waited for even if it fails now; any other only briefly.
 void MLflowRun::send_rest() {
-  using namespace std::chrono;
-  constexpr milliseconds slice(200), longest_pause(1000), longest_outage(10'000);
-  constexpr double moment = 2;
   has_news_ = false;
-  const auto begun = steady_clock::now();
-  const auto left = [&] {
-    const auto at_most =
-        report_->is_alive() ? options_.drain_seconds : std::min(options_.drain_seconds, moment);
-    return ceil<milliseconds>(duration<double>(at_most) - (steady_clock::now() - begun));
-  };
-  auto failures = report_->failures();
-  auto sent = outbox_.counts().sent;
-  std::optional<steady_clock::time_point> failing_since;
-  for (auto pause = slice; left() > milliseconds(0);) {
-    const auto at_most = std::min(slice, left());
-    const auto asked = steady_clock::now();
-    if (outbox_.drain(at_most) || report_->silence() > seconds(report_->is_alive() ? 5 : 1)) break;
-    const bool is_early = steady_clock::now() - asked < at_most;  // drain() gave up early
-    if (!is_early && report_->failures() == failures) continue;
-    failures = report_->failures();
-    // A store that hangs has used up its time, and another training's entries may never be accepted.
-    if (report_->is_alive() ? report_->has_hung() || outbox_.spool().empty() : is_early) break;
-    if (const auto now_sent = outbox_.counts().sent; std::exchange(sent, now_sent) != now_sent)
-      failing_since.reset();
-    if (!failing_since) failing_since = asked;
-    if (steady_clock::now() - *failing_since > longest_outage) break;
-    std::this_thread::sleep_for(std::min(pause, left()));
-    pause = std::min(2 * pause, longest_pause);
-  }
+  outbox_.send_rest(
+      std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(options_.drain_seconds)));
   report_faults();
 }
 
@@ -299,7 +249,7 @@ void check_ids(const MLflowRunOptions& options) {
   auto http = options.http;
   http.timeout = std::chrono::seconds(1);
   try {
-    MLflowClient client(options.address, std::move(http), options.tokens);
+    MLflowClient client(options.address, std::move(http), options.renew_token);
     if (options.attach_to.empty()) {
       const auto experiment = client.experiment(options.experiment_id);
       if (!experiment || experiment->is_deleted)
@@ -346,7 +296,7 @@ void nest_trial(MLflowRunOptions& options, const Context& e, const std::string& 
   }
   if (options.attach_to.empty() && options.parent_run_id.empty())
     options.search = {{"id", mlflow::search_id(search->folder)},
-                      {"name", mlflow::beginning(search->name, mlflow::longest_name)},
+                      {"name", beginning(search->name, longest_mlflow_name)},
                       {"folder", search->folder.string()}};
 }
 

@@ -10,8 +10,9 @@
 #include <thread>
 #include <utility>
 
+#include "etude/integrations/shared/environment.hpp"
 #include "etude/io/folder_lock.hpp"
-#include "etude/reflect/key_values.hpp"
+#include "etude/reflect/read_text.hpp"
 
 namespace etude::inline v0::detail {
 namespace mlflow {
@@ -22,11 +23,6 @@ namespace {
 constexpr const char *run_key = "etude.run", *begun = "etude.begun", *search = "etude.search";
 
 constexpr const char* partly = "an entry counts as dropped if the server doesn't take all of it";
-
-std::int64_t now_in_ms() {
-  using namespace std::chrono;
-  return duration_cast<milliseconds>(steady_clock::now().time_since_epoch()).count();
-}
 
 std::string text(const nlohmann::ordered_json& json, const char* name) {
   return json.value(name, std::string());
@@ -64,23 +60,6 @@ std::string MLflowReport::page() const {
   return page_;
 }
 
-void MLflowReport::ask(bool for_a_file) { asked_ = for_a_file ? 0 : mlflow::now_in_ms(); }
-
-void MLflowReport::answered(bool well) {
-  asked_ = 0;
-  if (well) is_alive_ = true;
-}
-
-void MLflowReport::failed(bool has_hung) {
-  has_hung_ = has_hung;
-  ++failures_;
-}
-
-std::chrono::milliseconds MLflowReport::silence() const {
-  const auto asked = asked_.load();
-  return std::chrono::milliseconds(asked == 0 ? 0 : mlflow::now_in_ms() - asked);
-}
-
 MLflowSender::MLflowSender(MLflowClient client, const Spool& spool, std::shared_ptr<MLflowReport> report)
     : client_(std::move(client)), spool_(spool), report_(std::move(report)) {
   const auto& memory = spool.memory();
@@ -95,28 +74,12 @@ nlohmann::ordered_json MLflowSender::memory() const {
 
 void MLflowSender::idle() { client_.keep_fresh(); }
 
-std::size_t MLflowSender::send(std::span<const Json> entries) {
-  struct Asking {
-    MLflowReport& report;
-    bool well = false;
-    ~Asking() { report.answered(well); }
-  } asking{*report_};
-  const auto begun = std::chrono::steady_clock::now();
-  bool is_file = false;
-  try {
-    is_file = entries.front().value("do", "") == "file";
-    report_->ask(is_file);
-    const auto count = send_next(entries);
-    asking.well = true;
-    return count;
-  } catch (const Unreachable&) {
-    report_->failed(is_file && std::chrono::steady_clock::now() - begun >= client_.timeout());
-    throw;
-  } catch (const nlohmann::json::exception&) {
-    throw Refused("invalid entry");
-  } catch (const ArgumentError& error) {
-    throw Refused(error.what());
-  }
+std::size_t MLflowSender::send(std::span<const Json> entries) try {
+  return send_next(entries);
+} catch (const nlohmann::json::exception&) {
+  throw Refused("invalid entry");
+} catch (const ArgumentError& error) {
+  throw Refused(error.what());
 }
 
 std::size_t MLflowSender::send_next(std::span<const Json> entries) {
@@ -201,7 +164,7 @@ std::string MLflowSender::run_of_search(const std::string& experiment, const Jso
     run = create(experiment, entry, search.at("name"), std::move(tags));
   }
   // Ended at once, since no process could end it if the search is killed; each trial updates the end time.
-  client_.set_status(run->id, "FINISHED", mlflow::time_in_ms());
+  client_.set_status(run->id, "FINISHED", unix_milliseconds());
   return run->id;
 }
 
@@ -311,12 +274,3 @@ void MLflowSender::end(const Json& entry) {
 }
 
 }  // namespace etude::inline v0::detail
-
-namespace etude::inline v0::detail::mlflow {
-
-std::int64_t time_in_ms() {
-  using namespace std::chrono;
-  return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
-}
-
-}  // namespace etude::inline v0::detail::mlflow

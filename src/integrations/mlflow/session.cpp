@@ -7,6 +7,12 @@
 
 namespace etude::inline v0::detail {
 
+MLflowSession* MLflowSession::of(NotCopied<MLflowSession>& open_run, const Context& e) {
+  if (!e.state.is_world_process_zero) return nullptr;
+  if (!open_run) open_run = std::make_shared<MLflowSession>();
+  return open_run.get();
+}
+
 void MLflowSession::begin(const TrainBegin& e, const Open& open) {
   is_training_ = true;
   has_failed_ = was_killed_ = false;

@@ -23,7 +23,6 @@ bool is_commit(std::string_view text) {
 
 /// The commit that a reference points to, in any of git's folders for it.
 std::string commit_of(const std::filesystem::path& git, const std::string& reference) {
-  std::error_code error;
   auto common = git;
   if (const auto link = first_line(git / "commondir"); !link.empty()) common = git / link;
   for (const auto& folder : {git, common})
@@ -39,7 +38,6 @@ std::string commit_of(const std::filesystem::path& git, const std::string& refer
 }  // namespace mlflow
 
 std::string git_commit(std::filesystem::path folder) {
-  std::error_code error;
   for (;; folder = folder.parent_path()) {
     auto git = folder / ".git";
     constexpr std::string_view elsewhere = "gitdir: ", reference = "ref: ";
@@ -55,9 +53,8 @@ std::string git_commit(std::filesystem::path folder) {
 
 std::vector<std::pair<std::string, std::string>> source_tags() {
   std::error_code error;
-  std::vector<std::pair<std::string, std::string>> tags{{"mlflow.user", user_name()}};
-  tags.emplace_back("mlflow.source.name", std::filesystem::read_symlink("/proc/self/exe", error).string());
-  tags.emplace_back("mlflow.source.type", "LOCAL");
+  std::vector<std::pair<std::string, std::string>> tags{
+      {"mlflow.user", user_name()}, {"mlflow.source.name", program_path()}, {"mlflow.source.type", "LOCAL"}};
   if (auto commit = git_commit(std::filesystem::current_path(error)); mlflow::is_commit(commit))
     tags.emplace_back("mlflow.source.git.commit", std::move(commit));
   return tags;

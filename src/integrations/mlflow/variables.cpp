@@ -6,9 +6,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <string_view>
 #include <system_error>
 
 #include "etude/base/error.hpp"

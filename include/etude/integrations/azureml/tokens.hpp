@@ -12,12 +12,13 @@ namespace etude::inline v0::detail {
 
 /// The expiring tokens of an Azure ML job; each is requested with the one before it. All senders to the job
 /// share them.
-class AzureMLTokens final : public TokenSource {
+class AzureMLTokens {
  public:
   /// `url` is where to request them; empty if unknown.
   AzureMLTokens(std::string url, std::chrono::seconds interval);
 
-  std::optional<std::string> renewed(HttpClient& http, bool is_refused) override;
+  /// As RenewToken.
+  std::optional<std::string> renewed(HttpClient& http, bool is_refused);
 
  private:
   std::mutex mutex_;

@@ -1,33 +1,22 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "etude/integrations/shared/http.hpp"
 
 namespace etude::inline v0::detail {
 
-/// Provides new tokens when a server's tokens expire during a training.
-class TokenSource {
- public:
-  TokenSource() = default;
-  TokenSource(const TokenSource&) = delete;
-  TokenSource& operator=(const TokenSource&) = delete;
-  virtual ~TokenSource() = default;
-
-  /// The token to use, if it isn't the one in `http`, which authorises requests for new ones; renews at once
-  /// if the server has just refused it (401). Any thread may call it.
-  virtual std::optional<std::string> renewed(HttpClient& http, bool is_refused) = 0;
-};
+/// Renews a server's tokens, which expire during a training: returns the token to use, if it isn't the one in
+/// `http`, which authorises requests for new ones; renews at once if the server has just refused it (401).
+/// Any thread may call it.
+using RenewToken = std::function<std::optional<std::string>(HttpClient& http, bool is_refused)>;
 
 /// A run as the server describes it.
 struct MLflowRunInfo {
@@ -47,7 +36,7 @@ struct MLflowExperiment {
 /// help.
 class MLflowClient {
  public:
-  MLflowClient(std::string address, HttpOptions options, std::shared_ptr<TokenSource> tokens = nullptr,
+  MLflowClient(std::string address, HttpOptions options, RenewToken renew_token = nullptr,
                const std::atomic<bool>* cancelled = nullptr);
 
   std::optional<MLflowExperiment> experiment(const std::string& id);
@@ -72,9 +61,6 @@ class MLflowClient {
   /// Renews a token that expires soon.
   void keep_fresh();
 
-  /// The timeout for an answer, or for progress in a file's transfer.
-  std::chrono::seconds timeout() const { return http_.options().timeout; }
-
  private:
   nlohmann::json get(const std::string& method, const std::string& query);
   nlohmann::json post(const std::string& method, const nlohmann::ordered_json& body, bool once = false);
@@ -85,7 +71,7 @@ class MLflowClient {
 
   std::string address_;
   HttpClient http_;
-  std::shared_ptr<TokenSource> tokens_;
+  RenewToken renew_token_;
   const std::atomic<bool>* cancelled_;
 };
 

@@ -10,12 +10,11 @@
 /// Names in the form that an MLflow server accepts.
 namespace etude::inline v0::detail {
 
-/// The number of characters in a UTF-8 text.
-std::size_t characters(std::string_view text);
+inline constexpr std::size_t longest_mlflow_name = 250;
 
 /// A name that the server accepts; valid names don't change. Everything but letters, digits and `_-. :/`
-/// becomes _, as in Hugging Face's callback; the result is made a plain relative path of at most 250
-/// characters.
+/// becomes _, as in Hugging Face's callback; the result is made a plain relative path of at most
+/// `longest_mlflow_name` characters.
 std::string mlflow_name(std::string_view name);
 
 /// The names in one run: different ones stay different.

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -28,7 +27,7 @@ struct MLflowRunOptions {
   std::string tracker = {};   ///< The tracker's name in spools.
   std::string address = {};   ///< The server's, without credentials.
   HttpOptions http = {};
-  std::shared_ptr<TokenSource> tokens = nullptr;
+  RenewToken renew_token = nullptr;
   std::filesystem::path spool_directory = {};
   double drain_seconds = 10;
 

@@ -1,9 +1,6 @@
 #pragma once
 
-#include <atomic>
-#include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -21,9 +18,6 @@ namespace mlflow {
 /// The server's limits for one request.
 inline constexpr std::size_t metrics_at_once = 1000, bytes_at_once = 900'000;
 
-/// Since 1970, in the server's unit.
-std::int64_t time_in_ms();
-
 inline nlohmann::ordered_json tag(const std::string& key, const std::string& value) {
   return {{"key", key}, {"value", value}};
 }
@@ -40,25 +34,10 @@ class MLflowReport {
   /// The path of the run's page, below the server's address; empty while unknown.
   std::string page() const;
 
-  /// Time since the pending request was sent. File transfers don't count.
-  std::chrono::milliseconds silence() const;
-  void ask(bool for_a_file);
-  void answered(bool well);
-  void failed(bool has_hung);
-  /// Whether it has ever answered correctly.
-  bool is_alive() const { return is_alive_; }
-  /// The number of times it couldn't be reached.
-  std::int64_t failures() const { return failures_; }
-  /// Whether its latest transfer was a file's and lasted as long as an answer may take.
-  bool has_hung() const { return has_hung_; }
-
  private:
   mutable std::mutex mutex_;
   std::vector<std::string> notes_;
   std::string page_;
-  std::atomic<std::int64_t> asked_ = 0;  // when, in milliseconds
-  std::atomic<std::int64_t> failures_ = 0;
-  std::atomic<bool> is_alive_ = false, has_hung_ = false;
 };
 
 /// Sends the entries that MLflowRun writes: first the "run", which is found or created, and then its logs.

@@ -5,6 +5,7 @@
 
 #include "etude/events.hpp"
 #include "etude/integrations/mlflow/run.hpp"
+#include "etude/integrations/shared/not_copied.hpp"
 
 namespace etude::inline v0::detail {
 
@@ -14,6 +15,9 @@ class MLflowSession {
  public:
   /// Creates the run of a training that `resumes` or begins; null if there shouldn't be one.
   using Open = std::function<std::unique_ptr<MLflowRun>(const Context& e, bool resumes)>;
+
+  /// The session of a callback, begun if necessary; null outside the first process.
+  static MLflowSession* of(NotCopied<MLflowSession>& open_run, const Context& e);
 
   void begin(const TrainBegin& e, const Open& open);
   void log(const Context& e, const Metrics& metrics, const Open& open);
