@@ -7,13 +7,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <span>
 #include <sstream>
-#include <string>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "etude/base/error.hpp"
 #include "etude/base/interrupt.hpp"
@@ -23,6 +20,7 @@
 #include "etude/integrations/comet/experiment_settings.hpp"
 #include "etude/integrations/comet/messages.hpp"
 #include "etude/integrations/comet/online.hpp"
+#include "etude/integrations/shared/environment.hpp"
 #include "etude/integrations/shared/temporary_file.hpp"
 #include "etude/integrations/shared/tracked_run.hpp"
 #include "etude/metrics/sample_file.hpp"
@@ -39,18 +37,18 @@ struct Run {
   Run& operator=(const Run&) = delete;
   ~Run() {
     if (!journal) return;
-    journal->finish();
-    report();
-  }
-
-  void report(const std::vector<Notice>& notices) const noexcept {
     try {
-      for (const auto& notice : notices) message(args, notice.level, "{}", notice.text);
+      journal->finish();
+      report();
     } catch (const std::exception&) {
       // out of memory
     }
   }
-  void report() const noexcept { report(journal->notices()); }
+
+  void report(const std::vector<Notice>& notices) const {
+    for (const auto& notice : notices) message(args, notice.level, "{}", notice.text);
+  }
+  void report() const { report(journal->take_notices()); }
 
   TrainingArguments args;
   std::unique_ptr<Journal> journal;  ///< Null if Comet is switched off.
@@ -105,7 +103,7 @@ void log_files(Run& run, const std::filesystem::path& output_dir, std::int64_t s
     const auto name = folder.filename() / file.lexically_relative(folder);
     std::error_code error;
     const auto real = std::filesystem::canonical(file, error);  // links don't work elsewhere
-    run.journal->put_file(asset(name.string(), "", step, now()), error ? file : real);
+    run.journal->put_file(asset(name.string(), "", step, unix_milliseconds()), error ? file : real);
   }
 }
 
@@ -124,7 +122,7 @@ void CometCallback::open(const Context& e) {
     open_run = opened;
     return;
   }
-  const auto time = comet::now();
+  const auto time = detail::unix_milliseconds();
   const auto begun = settings.key_is_new || start_time == 0 ? time : start_time;
   if (settings.online) {
     opened->journal = std::make_unique<comet::Online>(settings, begun);
@@ -175,7 +173,7 @@ void CometCallback::log(const Context& e, const Metrics& metrics) {
   if (!e.state.is_world_process_zero) return;
   if (!open_run) open(e);
   if (!open_run->journal) return;
-  const auto time = comet::now();
+  const auto time = detail::unix_milliseconds();
   const auto step = e.state.global_step;
   std::vector<comet::Message> messages;
   if (std::exchange(open_run->step, step) != step)
@@ -196,7 +194,8 @@ void CometCallback::on(const LogSamples& e) {
   for (const auto& sample : e.samples) try {
       const detail::TemporaryFile file(open_run->own_files[open_run->is_online ? 1 : 0],
                                        detail::sample_file(sample));
-      open_run->journal->put_file(comet::asset(sample, e.state.global_step, comet::now()), file.path());
+      open_run->journal->put_file(comet::asset(sample, e.state.global_step, detail::unix_milliseconds()),
+                                  file.path());
     } catch (const Error& error) {
       open_run->report({{LogLevel::warning,
                          fmt::format("Comet: the sample {} is left out: {}", sample.name, error.what())}});

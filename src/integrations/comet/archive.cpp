@@ -1,14 +1,10 @@
 #include "etude/integrations/comet/archive.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <zip.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <exception>
 #include <iterator>
@@ -17,6 +13,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/read_file.hpp"
+#include "etude/integrations/shared/environment.hpp"
 #include "etude/io/file_system.hpp"
 
 namespace etude::inline v0::detail::comet {
@@ -28,14 +25,6 @@ namespace {
 
 constexpr std::string_view messages = "messages.json", experiment = "experiment.json", partial = ".partial";
 
-}  // namespace
-
-struct Discard {
-  void operator()(zip_t* zip) const { zip_discard(zip); }
-};
-
-namespace {
-
 /// Packs the files of `folder`, uncompressed as Python's zipfile does, into an archive that only its owner
 /// may read. Returns the number of entries skipped because they aren't files.
 std::int64_t zip_folder(const fs::path& folder, const fs::path& path) {
@@ -45,7 +34,8 @@ std::int64_t zip_folder(const fs::path& folder, const fs::path& path) {
   AppendFile(beside, 0600);  // libzip keeps its mode
   std::int64_t left_out = 0;
   int code = 0;
-  std::unique_ptr<zip_t, Discard> zip(zip_open(beside.c_str(), ZIP_CREATE | ZIP_TRUNCATE, &code));
+  std::unique_ptr<zip_t, decltype(&zip_discard)> zip(
+      zip_open(beside.c_str(), ZIP_CREATE | ZIP_TRUNCATE, &code), zip_discard);
   const auto fault = [&](const char* why) {
     return CheckpointError(fmt::format("{}: {}", beside.string(), why));
   };
@@ -85,24 +75,12 @@ void remove_unfinished(const fs::path& path) {
 
 /// Cuts off an incomplete last record.
 void mend_end(const fs::path& path) {
-  const Descriptor file(uninterrupted([&] { return ::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC); }));
-  struct stat status {};
-  if (!file || ::fstat(file.get(), &status) != 0) return;
-  for (auto end = status.st_size; end > 0; --end) {
-    char last = 0;
-    if (uninterrupted([&] { return ::pread(file.get(), &last, 1, end - 1); }) != 1) return;
-    if (last == '\n') {
-      if (end < status.st_size)
-        static_cast<void>(uninterrupted([&] { return ::ftruncate(file.get(), end); }));
-      return;
-    }
-  }
-  static_cast<void>(uninterrupted([&] { return ::ftruncate(file.get(), 0); }));
+  if (const auto text = read_file(path)) fs::resize_file(path, text->rfind('\n') + 1);
 }
 
 std::int64_t changed_at(const fs::path& path) {
   struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return now();
+  if (::stat(path.c_str(), &status) != 0) return unix_milliseconds();
   return static_cast<std::int64_t>(status.st_mtime) * 1000;
 }
 
@@ -157,7 +135,6 @@ Archive::Archive(const Settings& settings, std::int64_t start_time)
   } catch (const std::exception& e) {
     std::error_code error;
     if (!folder_.empty()) fs::remove_all(folder_, error);
-    finished_ = true;
     throw ArgumentError(
         fmt::format("CometCallback: offline_directory (or COMET_OFFLINE_DIRECTORY) {} can't be written: {}",
                     directory_.string(), e.what()));
@@ -170,64 +147,51 @@ void Archive::write_experiment() {
              experiment_.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace));
 }
 
-void Archive::put(std::vector<Message> messages) noexcept {
-  try {
-    std::string lines;
-    for (auto& message : messages) {
-      message["payload"]["message_id"] = ++count_;
-      lines += message.dump(-1, ' ', true, Message::error_handler_t::replace) + '\n';
-    }
-    if (messages_ && messages_.append(lines)) return;
-    lost_ += std::ssize(messages);
-    if (!std::exchange(has_warned_, true))
-      report(LogLevel::warning, fmt::format("Comet: {} can't be written, and what was logged is lost: {}",
-                                            folder_.string(), std::strerror(messages_.error())));
-  } catch (...) {
-    ++lost_;
+void Archive::put(std::vector<Message> messages) {
+  std::string lines;
+  for (auto& message : messages) {
+    message["payload"]["message_id"] = ++count_;
+    lines += message.dump(-1, ' ', true, Message::error_handler_t::replace) + '\n';
   }
+  if (messages_ && messages_.append(lines)) return;
+  lost_ += std::ssize(messages);
+  if (!std::exchange(has_warned_, true))
+    report(LogLevel::warning, fmt::format("Comet: {} can't be written, and what was logged is lost: {}",
+                                          folder_.string(), std::strerror(messages_.error())));
 }
 
-void Archive::put_file(Message message, const std::filesystem::path& file) noexcept {
-  try {
-    const auto name = fmt::format("asset-{}", files_++);
-    std::error_code error;
-    std::filesystem::create_hard_link(file, folder_ / name, error);
-    if (error) std::filesystem::copy_file(file, folder_ / name, error);
-    if (error) {
-      ++count_, ++lost_;
-      report(LogLevel::warning, fmt::format("Comet: {} can't be kept: {}", file.string(), error.message()));
-      return;
-    }
-    message["payload"]["file_path"] = name;
-    put({std::move(message)});
-  } catch (...) {
-    ++lost_;
+void Archive::put_file(Message message, const std::filesystem::path& file) {
+  const auto name = fmt::format("asset-{}", files_++);
+  std::error_code error;
+  std::filesystem::create_hard_link(file, folder_ / name, error);
+  if (error) std::filesystem::copy_file(file, folder_ / name, error);
+  if (error) {
+    ++count_, ++lost_;
+    report(LogLevel::warning, fmt::format("Comet: {} can't be kept: {}", file.string(), error.message()));
+    return;
   }
+  message["payload"]["file_path"] = name;
+  put({std::move(message)});
 }
 
-void Archive::fail(const std::string& what) noexcept {
-  try {
-    experiment_["customer_error_reported"] = true;
-    experiment_["customer_error_message"] = what;
-  } catch (...) {
-    // only the text is missing then
-  }
+void Archive::fail(const std::string& what) {
+  experiment_["customer_error_reported"] = true;
+  experiment_["customer_error_message"] = what;
 }
 
-void Archive::settle() noexcept {
+void Archive::settle() {
   messages_.sync();
   try {
-    experiment_["stop_time"] = now();
+    experiment_["stop_time"] = unix_milliseconds();
     write_experiment();
-  } catch (const std::exception&) {
+  } catch (const Error&) {
     // the archive will then show an interrupted training
   }
 }
 
-void Archive::finish() noexcept {
-  if (std::exchange(finished_, true)) return;
+void Archive::finish() {
   try {
-    experiment_["stop_time"] = now();
+    experiment_["stop_time"] = unix_milliseconds();
     write_experiment();
     const auto path = directory_ / (stem_ + ".zip");
     lost_ += archive::zip_folder(folder_, path);
@@ -239,16 +203,6 @@ void Archive::finish() noexcept {
     report(LogLevel::warning,
            fmt::format("Comet: the archive of {} couldn't be made, and the next training tries again: {}",
                        folder_.string(), error.what()));
-  }
-}
-
-std::vector<Notice> Archive::notices() noexcept { return std::exchange(notices_, {}); }
-
-void Archive::report(LogLevel level, std::string text) noexcept {
-  try {
-    notices_.push_back({level, std::move(text)});
-  } catch (...) {
-    // out of memory
   }
 }
 

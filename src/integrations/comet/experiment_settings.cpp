@@ -6,9 +6,8 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/archive/iterators/binary_from_base64.hpp>
-#include <boost/archive/iterators/transform_width.hpp>
-#include <exception>
+#include <boost/algorithm/string/classification.hpp>
+#include <boost/algorithm/string/trim.hpp>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -16,24 +15,20 @@
 #include <string_view>
 #include <system_error>
 
+#include "etude/base/base64.hpp"
 #include "etude/base/error.hpp"
 #include "etude/base/lower_case.hpp"
-#include "etude/integrations/comet/comet_callback.hpp"
+#include "etude/integrations/comet.hpp"
 #include "etude/integrations/shared/environment.hpp"
 #include "etude/integrations/shared/http.hpp"
 #include "etude/integrations/shared/ini.hpp"
 #include "etude/integrations/shared/outbox.hpp"
+#include "etude/integrations/shared/text.hpp"
 #include "etude/io/file_system.hpp"
 
 namespace etude::inline v0::detail::comet {
 
 namespace {
-
-std::string in_upper_case(std::string text) {
-  for (auto& letter : text)
-    if (letter >= 'a' && letter <= 'z') letter = static_cast<char>(letter - 'a' + 'A');
-  return text;
-}
 
 /// Comet's variables: from the environment, then from the files that `comet login` and similar commands
 /// write, in the order in which its client searches them.
@@ -70,18 +65,15 @@ class Configuration {
  private:
   /// Lines NAME=VALUE, possibly quoted. Other lines are ignored.
   void read_lines(const std::filesystem::path& path) {
-    const auto trimmed = [](std::string_view text, std::string_view what) {
-      text.remove_prefix(std::min(text.find_first_not_of(what), text.size()));
-      return text.substr(0, text.find_last_not_of(what) + 1);
-    };
-    constexpr std::string_view space = " \t\r", exported = "export ";
+    constexpr std::string_view exported = "export ";
     std::ifstream file(path);
     for (std::string line; std::getline(file, line);) {
       const auto equals = line.find('=');
       if (equals == line.npos) continue;
-      auto name = trimmed(std::string_view(line).substr(0, equals), space);
-      if (name.starts_with(exported)) name = trimmed(name.substr(exported.size()), space);
-      const auto value = trimmed(trimmed(std::string_view(line).substr(equals + 1), space), "'\"");
+      auto name = without_blanks(std::string_view(line).substr(0, equals));
+      if (name.starts_with(exported)) name = without_blanks(name.substr(exported.size()));
+      std::string value(without_blanks(std::string_view(line).substr(equals + 1)));
+      boost::trim_if(value, boost::is_any_of("'\""));
       if (name.starts_with("COMET_") && !value.empty()) values_.insert_or_assign(std::string(name), value);
     }
   }
@@ -90,7 +82,7 @@ class Configuration {
   void read(const std::filesystem::path& path) {
     for (const auto& [section, entries] : read_ini(path))
       for (const auto& [name, value] : entries)
-        if (!value.empty()) values_.emplace(in_upper_case(section + '_' + name), value);
+        if (!value.empty()) values_.emplace(upper_case(section + '_' + name), value);
   }
 
   std::map<std::string, std::string> values_;
@@ -98,23 +90,10 @@ class Configuration {
 
 /// A key may name its server after a *: {"baseUrl": ...} in Base64. Empty if it doesn't.
 std::string server_in(const std::string& api_key) {
-  using boost::archive::iterators::binary_from_base64;
-  using boost::archive::iterators::transform_width;
   const auto star = api_key.find('*');
   if (star == api_key.npos) return "";
-  auto code = api_key.substr(star + 1);
-  while (code.ends_with('=')) code.pop_back();
-  try {
-    using Bytes = transform_width<binary_from_base64<std::string::const_iterator>, 8, 6>;
-    std::string text;
-    const auto count = code.size() * 3 / 4;
-    for (Bytes byte(code.cbegin()); text.size() < count; ++byte) text += static_cast<char>(*byte);
-    const auto info = nlohmann::json::parse(text, nullptr, false);
-    if (info.is_object()) return info.value("baseUrl", "");
-  } catch (const std::exception&) {
-    // the key has a * for some other reason
-  }
-  return "";
+  const auto info = from_base64(std::string_view(api_key).substr(star + 1));
+  return text_in(nlohmann::json::parse(info.value_or(""), nullptr, false), "baseUrl");
 }
 
 void set_servers(Settings& settings, const Configuration& variable, const std::string& option) {
@@ -234,16 +213,9 @@ Settings settings_of(const CometCallback& callback, const TrainingArguments& arg
   settings.name =
       variable.pick(!callback.experiment_name.empty() ? callback.experiment_name : name.value_or(""),
                     "COMET_START_EXPERIMENT_NAME", variable("COMET_EXPERIMENT_NAME").value_or(""));
-  settings.tags = callback.tags;
-  if (settings.tags.empty()) {
-    auto rest = variable("COMET_START_EXPERIMENT_TAGS").value_or("");
-    while (!rest.empty()) {
-      const auto tag = rest.substr(0, rest.find(','));
-      rest.erase(0, tag.size() + 1);
-      if (const auto first = tag.find_first_not_of(' '); first != tag.npos)
-        settings.tags.push_back(tag.substr(first, tag.find_last_not_of(' ') + 1 - first));
-    }
-  }
+  settings.tags = !callback.tags.empty()
+                      ? callback.tags
+                      : comma_separated(variable("COMET_START_EXPERIMENT_TAGS").value_or(""));
   settings.offline_directory =
       variable.pick(callback.offline_directory, "COMET_OFFLINE_DIRECTORY", ".cometml-runs");
   if (!online && settings.api_key.empty())

@@ -10,17 +10,15 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
-#include <system_error>
 #include <utility>
 #include <variant>
 
+#include "etude/base/read_file.hpp"
 #include "etude/integrations/shared/environment.hpp"
+#include "etude/integrations/shared/text.hpp"
 #include "etude/integrations/shared/tracked_run.hpp"
 #include "etude/io/file_system.hpp"
 #include "etude/reflect/json.hpp"
@@ -40,26 +38,24 @@ nlohmann::json safe(double value) {
   return std::string(non_finite_name(value));
 }
 
-std::string compact(const nlohmann::ordered_json& value) {
-  return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+/// The frame of all messages about a file.
+Message upload(std::string_view type, nlohmann::json params, std::string_view file_path,
+               nlohmann::json metadata, std::int64_t time) {
+  params.update({{"context", nullptr}, {"overwrite", false}, {"runId", nullptr}});
+  return message_of("file_upload", {{"additional_params", std::move(params)},
+                                    {"clean", true},
+                                    {"file_path", file_path},
+                                    {"local_timestamp", time},
+                                    {"metadata", std::move(metadata)},
+                                    {"upload_type", type}});
 }
 
 }  // namespace
 
-std::int64_t now() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
-std::string shortened(std::string text, std::size_t most) {
+std::string shortened(const std::string& text, std::size_t most) {
   constexpr std::string_view mark = " [truncated]";
-  const auto begins_letter = [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; };
-  if (static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins_letter)) <= most) return text;
-  std::size_t letters = 0, end = 0;
-  for (; end < text.size(); ++end)
-    if (begins_letter(text[end]) && ++letters > most - mark.size()) break;
-  return text.substr(0, end).append(mark);
+  if (characters(text) <= most) return text;
+  return beginning(text, most - mark.size()).append(mark);
 }
 
 Message metric(std::string_view name, double value, std::int64_t step, double epoch, std::int64_t time) {
@@ -83,7 +79,7 @@ Message parameter(std::string_view name, const nlohmann::ordered_json& value,
   } else if (value.is_structured()) {
     const bool nests =
         std::any_of(value.begin(), value.end(), [](const auto& item) { return item.is_structured(); });
-    const auto text = compact(value);
+    const auto text = json_line(value);
     is_list = value.is_array() && !nests && text.size() <= longest_value;
     if (is_list) {
       written = nlohmann::json::array();
@@ -119,26 +115,9 @@ Message other(std::string_view key, const nlohmann::json& value) {
 
 Message graph(std::string text) { return message_of("graph", {{"graph", std::move(text)}}); }
 
-namespace {
-
-std::string program() {
-  std::error_code error;
-  return std::filesystem::read_symlink("/proc/self/exe", error).string();
-}
-
-}  // namespace
-
-Message file_name() { return message_of("file_name", {{"file_name", program()}}); }
+Message file_name() { return message_of("file_name", {{"file_name", program_path()}}); }
 
 namespace {
-
-/// The command without its arguments, which may be secret.
-std::string command() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::string word;
-  std::getline(file, word, '\0');
-  return word;
-}
 
 /// This machine's first public address, found without a name server.
 std::string address() {
@@ -161,19 +140,21 @@ std::string address() {
 Message system_details() {
   utsname system{};
   ::uname(&system);
+  // Its arguments, which follow a 0, may be secret.
+  const auto command = read_file("/proc/self/cmdline").value_or("");
   return message_of(
       "system_details",
-      {{"command", nlohmann::json::array({command()})},
+      {{"command", nlohmann::json::array({command.c_str()})},
        {"env", nullptr},
        {"hostname", host_name()},
        {"ip", address()},
        {"machine", system.machine},
-       {"os", fmt::format("{}-{}-{}", system.sysname, system.release, system.machine)},
+       {"os", system_name()},
        {"os_release", system.release},
        {"os_type", system.sysname},
        {"pid", ::getpid()},
        {"processor", system.machine},
-       {"python_exe", program()},
+       {"python_exe", program_path()},
        {"python_version", "none"},
        {"python_version_verbose", fmt::format("none: C++ ({}), LibTorch {}", __VERSION__, TORCH_VERSION)},
        {"user", user_name()}});
@@ -181,21 +162,12 @@ Message system_details() {
 
 Message asset(std::string_view name, std::string_view file_path, std::int64_t step, std::int64_t time) {
   const auto extension = std::filesystem::path(name).extension().string();
-  return message_of(
-      "file_upload",
-      {{"additional_params",
-        {{"assetId", random_name() + random_name()},
-         {"context", nullptr},
-         {"extension", extension.empty() ? nlohmann::json() : nlohmann::json(extension.substr(1))},
-         {"fileName", name},
-         {"overwrite", false},
-         {"runId", nullptr},
-         {"step", step}}},
-       {"clean", true},
-       {"file_path", file_path},
-       {"local_timestamp", time},
-       {"metadata", nlohmann::json::object()},
-       {"upload_type", "asset"}});
+  return upload("asset",
+                {{"assetId", random_name() + random_name()},
+                 {"extension", extension.empty() ? nlohmann::json() : nlohmann::json(extension.substr(1))},
+                 {"fileName", name},
+                 {"step", step}},
+                file_path, nlohmann::json::object(), time);
 }
 
 Message asset(const Sample& sample, std::int64_t step, std::int64_t time) {
@@ -203,7 +175,7 @@ Message asset(const Sample& sample, std::int64_t step, std::int64_t time) {
   auto metadata = nlohmann::json::object();
   if (!sample.caption.empty()) metadata["caption"] = shortened(sample.caption, 1000);
   const auto id = random_name() + random_name();
-  nlohmann::json params{{"context", nullptr}, {"overwrite", false}, {"runId", nullptr}, {"step", step}};
+  nlohmann::json params{{"step", step}};
   std::string type;
   if (std::holds_alternative<ImageSample>(sample.content)) {
     type = "visualization";
@@ -222,12 +194,7 @@ Message asset(const Sample& sample, std::int64_t step, std::int64_t time) {
     params.update(
         {{"assetId", id}, {"epoch", nullptr}, {"fileName", "auto-generated-in-the-backend"}, {"type", type}});
   }
-  return message_of("file_upload", {{"additional_params", std::move(params)},
-                                    {"clean", true},
-                                    {"file_path", ""},
-                                    {"local_timestamp", time},
-                                    {"metadata", std::move(metadata)},
-                                    {"upload_type", type}});
+  return upload(type, std::move(params), "", std::move(metadata), time);
 }
 
 }  // namespace etude::inline v0::detail::comet

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "etude/integrations/comet/server_client.hpp"
+#include "etude/integrations/shared/environment.hpp"
 
 namespace etude::inline v0::detail::comet {
 
@@ -31,82 +32,41 @@ void Online::put_one(const std::string& type, nlohmann::ordered_json payload) {
   outbox_.put({{"type", type}, {"payload", std::move(payload)}});
 }
 
-void Online::put(std::vector<Message> messages) noexcept {
-  try {
-    for (const auto& message : messages) outbox_.put(message);
-  } catch (const std::exception& error) {
-    notices_.push_back({LogLevel::warning, fmt::format("Comet: {}", error.what())});
-  }
+void Online::put(std::vector<Message> messages) {
+  for (const auto& message : messages) outbox_.put(message);
 }
 
-void Online::put_file(Message message, const std::filesystem::path& file) noexcept {
-  try {
-    outbox_.put_file(message, file);
-  } catch (const std::exception& error) {
-    notices_.push_back({LogLevel::warning, fmt::format("Comet: {}", error.what())});
-  }
-}
-
-void Online::fail(const std::string& what) noexcept {
-  try {
-    failed_ = true;
-    put_one("fail", {{"error", what}});
-  } catch (const std::exception&) {
-    // It is also reported at the end.
-  }
-}
-
-void Online::drain(std::chrono::milliseconds at_most) {
-  const auto end = std::chrono::steady_clock::now() + at_most;
-  // A server that has never answered may not exist, so wait for it only briefly.
-  const auto a_while = [](std::int64_t sent) { return std::chrono::milliseconds(sent > 0 ? 2000 : 250); };
-  for (auto before = outbox_.counts().sent; !outbox_.drain(a_while(before));) {
-    const auto sent = outbox_.counts().sent;
-    if (sent == before || std::chrono::steady_clock::now() > end) return;
-    before = sent;
-  }
+void Online::fail(const std::string& what) {
+  failed_ = true;
+  put_one("fail", {{"error", what}});
 }
 
 void Online::report_counts() {
   const auto counts = outbox_.counts();
   const bool is_well = counts.waiting == 0 && counts.dropped == 0;
-  notices_.push_back(
-      {is_well ? LogLevel::info : LogLevel::warning,
-       fmt::format("Comet: {} messages of experiment {} were sent to {}, {} wait in {}, {} were dropped",
-                   counts.sent, key_, server_, counts.waiting, outbox_.spool().folder().string(),
-                   counts.dropped)});
+  report(is_well ? LogLevel::info : LogLevel::warning,
+         fmt::format("Comet: {} messages of experiment {} were sent to {}, {} wait in {}, {} were dropped",
+                     counts.sent, key_, server_, counts.waiting, outbox_.spool().folder().string(),
+                     counts.dropped));
   reported_ = counts;
 }
 
-void Online::settle() noexcept {
-  try {
-    drain(std::chrono::seconds(10));
-    report_counts();
-  } catch (const std::exception&) {
-    // out of memory
-  }
+void Online::settle() {
+  outbox_.send_rest(std::chrono::seconds(10));
+  report_counts();
 }
 
-void Online::finish() noexcept {
-  if (std::exchange(finished_, true)) return;
-  try {
-    put_one("end", {{"start", start_time_}, {"stop", now()}, {"failed", failed_}});
-    drain(std::chrono::seconds(10));
-    if (reported_) ++reported_->sent;  // the final message alone needs no further report
-    if (outbox_.counts() != reported_) report_counts();
-  } catch (const std::exception&) {
-    // The server notices by itself that no more messages arrive.
-  }
+void Online::finish() {
+  put_one("end", {{"start", start_time_}, {"stop", unix_milliseconds()}, {"failed", failed_}});
+  outbox_.send_rest(std::chrono::seconds(10));
+  if (reported_) ++reported_->sent;  // the final message alone needs no further report
+  if (outbox_.counts() != reported_) report_counts();
 }
 
-std::vector<Notice> Online::notices() noexcept {
-  auto notices = std::exchange(notices_, {});
-  try {
-    for (const auto& fault : outbox_.take_faults())
-      notices.push_back({LogLevel::warning, fmt::format("Comet: {}", fault)});
-  } catch (const std::exception&) {
-    // out of memory
-  }
+std::vector<Notice> Online::take_notices() {
+  auto notices = Journal::take_notices();
+  for (const auto& fault : outbox_.take_faults())
+    notices.push_back({LogLevel::warning, fmt::format("Comet: {}", fault)});
   return notices;
 }
 

@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <utility>
-#include <vector>
 
 #include "etude/base/error.hpp"
 #include "etude/integrations/comet/messages.hpp"
+#include "etude/integrations/shared/environment.hpp"
+#include "etude/integrations/shared/text.hpp"
 #include "etude/io/entry_name.hpp"
 
 namespace etude::inline v0::detail::comet {
@@ -27,20 +28,18 @@ struct Denied : Refused {
   std::int64_t code;
 };
 
-std::string text_in(const nlohmann::json& json, const char* name) {
-  const auto member = json.is_object() ? json.find(name) : json.end();
-  return json.is_object() && member != json.end() && member->is_string() ? member->get<std::string>() : "";
+std::optional<std::int64_t> number_in(const nlohmann::json& json, const char* name) {
+  if (!json.is_object() || !json.contains(name) || !json[name].is_number_integer()) return std::nullopt;
+  return json[name].get<std::int64_t>();
 }
 
 HttpOptions http_options(const Settings& settings) {
-  HttpOptions options;
-  options.user = settings.user;
-  options.password = settings.password;
-  options.secret_headers = {"Authorization: " + settings.api_key};
-  options.verify = settings.verify;
-  options.certificates = settings.certificates;
-  options.timeout = std::chrono::seconds(60);
-  return options;
+  return {.user = settings.user,
+          .password = settings.password,
+          .secret_headers = {"Authorization: " + settings.api_key},
+          .verify = settings.verify,
+          .certificates = settings.certificates,
+          .timeout = std::chrono::seconds(60)};
 }
 
 }  // namespace
@@ -68,23 +67,17 @@ std::string ServerClient::rest(std::string_view path) const {
   return fmt::format("{}/api/rest/v2/write/experiment/{}", rest_url_, path);
 }
 
-HttpRequest ServerClient::request_of(const std::string& url, const Json& body) const {
-  return {.method = "POST",
-          .url = url,
-          .body = body.dump(-1, ' ', false, Json::error_handler_t::replace),
-          .content_type = "application/json;charset=utf-8"};
-}
-
 nlohmann::json ServerClient::post(const std::string& url, const Json& body) {
-  return post(request_of(url, body));
+  return post({.method = "POST",
+               .url = url,
+               .body = json_line(body),
+               .content_type = "application/json;charset=utf-8"});
 }
 
 nlohmann::json ServerClient::post(const HttpRequest& request) {
   auto response = http_.send(request);
   const auto answer = nlohmann::json::parse(response.body, nullptr, false);
-  const auto code = answer.is_object() ? answer.find("sdk_error_code") : answer.end();
-  const auto number =
-      answer.is_object() && code != answer.end() && code->is_number_integer() ? code->get<std::int64_t>() : 0;
+  const auto number = number_in(answer, "sdk_error_code").value_or(0);
   try {
     http_.checked(request, std::move(response));
   } catch (const Unreachable& fault) {
@@ -120,7 +113,7 @@ void ServerClient::open(const Json& payload) {
   };
   const auto get = [&] {
     return post(client("logger/get/run"), {{"apiKey", api_key_},
-                                           {"local_timestamp", now()},
+                                           {"local_timestamp", unix_milliseconds()},
                                            {"previousExperiment", key},
                                            {"libVersion", spoken_version}});
   };
@@ -133,7 +126,7 @@ void ServerClient::open(const Json& payload) {
       const bool or_get = mode == "get_or_create" || payload.at("is_new") == true;
       try {
         answer = post(client("logger/add/run"), {{"apiKey", api_key_},
-                                                 {"local_timestamp", now()},
+                                                 {"local_timestamp", unix_milliseconds()},
                                                  {"experimentKey", key},
                                                  {"offline", false},
                                                  {"projectName", nullable("project")},
@@ -254,7 +247,7 @@ void ServerClient::send_asset(const Json& entry) {
   const auto extension = is_image ? ".png" : std::filesystem::path(name).extension().string();
   if (!extension.empty()) url += "&extension=" + url_escaped(extension);
   if (const auto& metadata = payload.at("metadata"); !metadata.empty())
-    url += "&metadata=" + url_escaped(metadata.dump(-1, ' ', false, Json::error_handler_t::replace));
+    url += "&metadata=" + url_escaped(json_line(metadata));
   post({.method = "POST",
         .url = std::move(url),
         .file = spool_.kept(entry.at("kept").get<std::string>()),
@@ -275,13 +268,10 @@ void ServerClient::say_alive(bool is_alive) {
                                                             {"experimentKey", key_},
                                                             {"projectId", project_id_},
                                                             {"is_alive", is_alive},
-                                                            {"local_timestamp", now()},
+                                                            {"local_timestamp", unix_milliseconds()},
                                                             {"offline", false}});
-  std::int64_t pause = 10'000;
-  if (answer.is_object() && answer.contains("is_alive_beat_duration_millis") &&
-      answer["is_alive_beat_duration_millis"].is_number_integer())
-    pause =
-        std::clamp<std::int64_t>(answer["is_alive_beat_duration_millis"].get<std::int64_t>(), 1000, 600'000);
+  const auto pause = std::clamp<std::int64_t>(
+      number_in(answer, "is_alive_beat_duration_millis").value_or(10'000), 1000, 600'000);
   next_beat_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(pause);
 }
 

@@ -21,14 +21,12 @@ class Archive final : public Journal {
  public:
   /// Throws ArgumentError if the folder can't be written.
   Archive(const Settings& settings, std::int64_t start_time);
-  ~Archive() override { finish(); }
 
-  void put(std::vector<Message> messages) noexcept override;
-  void put_file(Message message, const std::filesystem::path& file) noexcept override;
-  void fail(const std::string& what) noexcept override;
-  void settle() noexcept override;
-  void finish() noexcept override;
-  std::vector<Notice> notices() noexcept override;
+  void put(std::vector<Message> messages) override;
+  void put_file(Message message, const std::filesystem::path& file) override;
+  void fail(const std::string& what) override;
+  void settle() override;
+  void finish() override;
 
   /// Makes the archives of killed processes, and reports which. A training that hadn't ended is marked as
   /// failed.
@@ -36,7 +34,6 @@ class Archive final : public Journal {
 
  private:
   void write_experiment();
-  void report(LogLevel level, std::string text) noexcept;
 
   std::filesystem::path directory_, folder_;
   std::string stem_;
@@ -44,8 +41,7 @@ class Archive final : public Journal {
   std::unique_ptr<FolderLock> lock_;
   AppendFile messages_;
   std::int64_t count_ = 0, lost_ = 0, files_ = 0;
-  bool finished_ = false, has_warned_ = false;
-  std::vector<Notice> notices_;
+  bool has_warned_ = false;
 };
 
 }  // namespace etude::inline v0::detail::comet

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "etude/integrations/comet/messages.hpp"
@@ -15,7 +16,7 @@ struct Notice {
   std::string text;
 };
 
-/// Receives the messages of an experiment: an archive, or the server. Nothing here throws.
+/// Receives the messages of an experiment: an archive, or the server. Errors become notices.
 class Journal {
  public:
   Journal() = default;
@@ -23,17 +24,23 @@ class Journal {
   Journal& operator=(const Journal&) = delete;
   virtual ~Journal() = default;
 
-  virtual void put(std::vector<Message> messages) noexcept = 0;
+  virtual void put(std::vector<Message> messages) = 0;
   /// A message about `file`, which is captured as it is now.
-  virtual void put_file(Message message, const std::filesystem::path& file) noexcept = 0;
+  virtual void put_file(Message message, const std::filesystem::path& file) = 0;
   /// The training threw.
-  virtual void fail(const std::string& what) noexcept = 0;
+  virtual void fail(const std::string& what) = 0;
   /// A training is over: reports the state of the messages. More may come.
-  virtual void settle() noexcept = 0;
+  virtual void settle() = 0;
   /// No more messages follow.
-  virtual void finish() noexcept = 0;
+  virtual void finish() = 0;
   /// Messages that haven't been logged yet.
-  virtual std::vector<Notice> notices() noexcept = 0;
+  virtual std::vector<Notice> take_notices() { return std::exchange(notices_, {}); }
+
+ protected:
+  void report(LogLevel level, std::string text) { notices_.push_back({level, std::move(text)}); }
+
+ private:
+  std::vector<Notice> notices_;
 };
 
 }  // namespace etude::inline v0::detail::comet

@@ -16,11 +16,8 @@ namespace etude::inline v0::detail::comet {
 
 using Message = nlohmann::json;
 
-/// Milliseconds since 1970.
-std::int64_t now();
-
 /// At most this many characters; a longer text ends with " [truncated]".
-std::string shortened(std::string text, std::size_t most);
+std::string shortened(const std::string& text, std::size_t most);
 
 Message metric(std::string_view name, double value, std::int64_t step, double epoch, std::int64_t time);
 

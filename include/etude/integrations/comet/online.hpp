@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -18,25 +17,23 @@ class Online final : public Journal {
  public:
   /// Throws ArgumentError if the spool can't be created.
   Online(const Settings& settings, std::int64_t start_time);
-  ~Online() override { finish(); }
 
-  void put(std::vector<Message> messages) noexcept override;
-  void put_file(Message message, const std::filesystem::path& file) noexcept override;
-  void fail(const std::string& what) noexcept override;
-  void settle() noexcept override;
-  void finish() noexcept override;
-  std::vector<Notice> notices() noexcept override;
+  void put(std::vector<Message> messages) override;
+  void put_file(Message message, const std::filesystem::path& file) override {
+    outbox_.put_file(message, file);
+  }
+  void fail(const std::string& what) override;
+  void settle() override;
+  void finish() override;
+  std::vector<Notice> take_notices() override;
 
  private:
   void put_one(const std::string& type, nlohmann::ordered_json payload);
-  /// Waits as long as progress is made, at most this long.
-  void drain(std::chrono::milliseconds at_most);
   void report_counts();
 
   std::string key_, server_;
   std::int64_t start_time_;
-  bool failed_ = false, finished_ = false;
-  std::vector<Notice> notices_;
+  bool failed_ = false;
   std::optional<Outbox::Counts> reported_;
   Outbox outbox_;
 };

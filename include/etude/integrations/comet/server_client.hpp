@@ -3,9 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,7 +31,6 @@ class ServerClient final : public Sender {
 
   nlohmann::json post(const std::string& url, const Json& body);
   nlohmann::json post(const HttpRequest& request);
-  HttpRequest request_of(const std::string& url, const Json& body) const;
   std::string client(std::string_view path) const;
   std::string rest(std::string_view path) const;
 
