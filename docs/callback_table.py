@@ -2,7 +2,7 @@
 
 import re
 
-from headers import ALL, HEADERS, balanced, body_of, cell, changes, code_of, constructors, declared, events_of, included, members, parts, plain, with_bases
+from headers import ALL, HEADERS, balanced, body_of, cell, changes, code_of, constructors, declared, events_of, members, parts, plain, with_bases
 
 BEGINNING = """# Callbacks
 
@@ -58,7 +58,7 @@ def entry(name):
     if template:
         parameters = parts(re.search("<(.*)>", template)[1])
         title += "<" + ", ".join(p.split("=")[0].split()[-1] + "..." * ("..." in p) for p in parameters) + ">"
-    text = f"## {title}\n\n`etude/{included(path).relative_to(HEADERS)}`\n\n"
+    text = f"## {title}\n\n`etude/{path.relative_to(HEADERS)}`\n\n"
     text += "\n".join(line[3:].strip() for line in doc.splitlines()).strip() + "\n\n"
     heard = {e: writes for e, writes in events_of(name).items() if e in ALL}
     text += "Events: " + (", ".join(f"**`{e}`**" if writes else f"`{e}`" for e, writes in heard.items()) or "all") + "\n\n"

@@ -109,14 +109,9 @@ def changes(code, name):
     return re.search(f"{assigned}|{called}", code) is not None
 
 
-def included(path):
-    """The header that a user includes: comet.hpp for comet/comet_callback.hpp."""
-    return path.parent.with_suffix(".hpp") if path.stem == path.parent.name + "_callback" else path
-
-
 def code_of(path):
     """A header and its definitions, without declarations of members."""
-    source = ROOT / "src" / included(path).relative_to(HEADERS).with_suffix(".cpp")
+    source = ROOT / "src" / path.relative_to(HEADERS).with_suffix(".cpp")
     code = path.read_text() + (source.read_text() if source.exists() else "")
     for match in reversed(list(re.finditer(r"ETUDE_STRUCT\(", code))):
         code = code[: match.end()] + code[match.end() + len(balanced(code, match.end() - 1)) :]

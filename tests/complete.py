@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
 
 import callback_table
-from headers import ALL, HEADERS, declared, included
+from headers import ALL, HEADERS, declared
 
 
 @functools.cache
@@ -42,7 +42,7 @@ def callbacks():
     bases = {base for _, _, names_of_bases, _, _ in ALL.values() for base in names_of_bases}
     umbrella = (HEADERS / "etude.hpp").read_text()
     for name, (*_, path) in sorted(ALL.items()):
-        header = included(path).relative_to(HEADERS)
+        header = path.relative_to(HEADERS)
         if name in bases or header.parts[0] == "dispatch" or not callback_table.is_callback(name):
             continue
         needs_a_library = '#error "etude/' in path.read_text()

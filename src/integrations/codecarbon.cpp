@@ -1,10 +1,10 @@
 #include "etude/integrations/codecarbon.hpp"
 
+#include <fmt/ranges.h>
+
 #include <memory>
-#include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "etude/base/message.hpp"
 #include "etude/callbacks/log_file.hpp"
@@ -59,10 +59,9 @@ void CodeCarbonCallback::on(const TrainBegin& e) {
   auto settings = detail::codecarbon_settings(*this, configuration, e.args.output_dir);
   open_run = std::make_shared<detail::EmissionsRun>(std::move(settings.options), run_id, totals);
   totals = open_run->totals();
-  std::string names;
-  for (const auto& name : settings.without_effect) names += (names.empty() ? "" : ", ") + name;
-  if (!names.empty())
-    message(e.args, LogLevel::warning, "these settings of CodeCarbon have no effect here: {}", names);
+  if (!settings.without_effect.empty())
+    message(e.args, LogLevel::warning, "these settings of CodeCarbon have no effect here: {}",
+            fmt::join(settings.without_effect, ", "));
   message(e.args, LogLevel::info, "emissions: {}", open_run->description());
   report_faults(e);
 }

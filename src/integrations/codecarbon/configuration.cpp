@@ -13,11 +13,11 @@
 #include <optional>
 #include <system_error>
 #include <type_traits>
-#include <utility>
 
 #include "etude/base/error.hpp"
 #include "etude/base/lower_case.hpp"
 #include "etude/integrations/shared/ini.hpp"
+#include "etude/integrations/shared/text.hpp"
 #include "etude/io/entry_name.hpp"
 #include "etude/reflect/json_reader.hpp"
 #include "etude/reflect/read_text.hpp"
@@ -26,13 +26,6 @@ namespace etude::inline v0::detail {
 namespace codecarbon {
 
 namespace {
-
-std::string upper(std::string_view text) {
-  std::string result(text);
-  std::ranges::transform(result, result.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  return result;
-}
 
 [[noreturn]] void refuse(const std::string& name, std::string_view value, std::string_view allowed) {
   throw ArgumentError(fmt::format("{} is {}: must be {}", name, in_quotes(value), allowed));
@@ -122,7 +115,7 @@ CodeCarbonSettings codecarbon_settings(const CodeCarbonCallback& options,
   if (!set.measure_power_secs) set.measure_power_secs = 15;
   if (!set.pue) set.pue = 1;
   if (!set.wue) set.wue = 0;
-  set.country_iso_code = codecarbon::upper(set.country_iso_code);
+  set.country_iso_code = upper_case(set.country_iso_code);
   set.region = lower_case(set.region);
 
   const auto at_least = [&](const char* name, const std::optional<double>& value, double least) {

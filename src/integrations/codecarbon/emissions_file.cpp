@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,10 +14,11 @@
 #include <system_error>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "etude/base/error.hpp"
+#include "etude/base/read_file.hpp"
 #include "etude/formats/csv_text.hpp"
+#include "etude/integrations/shared/text.hpp"
 #include "etude/io/file_system.hpp"
 #include "etude/io/folder_lock.hpp"
 
@@ -54,7 +56,7 @@ std::vector<std::string> columns(const std::vector<std::string_view>& records) {
   auto columns = csv_fields(records.front());
   auto sorted = columns;
   std::ranges::sort(sorted);
-  std::vector<std::string> expected(emissions_columns.begin(), emissions_columns.end());
+  auto expected = emissions_columns();
   std::ranges::sort(expected);
   return sorted == expected ? columns : std::vector<std::string>();
 }
@@ -71,19 +73,14 @@ std::size_t find(const std::vector<std::string_view>& records, const std::vector
   return 0;
 }
 
-}  // namespace
-
-template <class Names>
-std::string line(const Names& names, const EmissionsRow& row) {
+std::string line(const std::vector<std::string>& names, const EmissionsRow& row) {
   std::vector<std::string> fields;
   for (const auto& name : names) {
-    const auto value = row.find(std::string_view(name));
+    const auto value = row.find(name);
     fields.push_back(value == row.end() ? std::string() : csv_field(value->second));
   }
   return csv_record(fields) + '\n';
 }
-
-namespace {
 
 void back_up(const std::filesystem::path& path) {
   auto backup = path;
@@ -123,6 +120,16 @@ bool has_writer([[maybe_unused]] const Descriptor& file) {
 
 }  // namespace emissions
 
+const std::vector<std::string>& emissions_columns() {
+  static const auto columns = comma_separated(
+      "timestamp,project_name,run_id,experiment_id,duration,emissions,emissions_rate,cpu_power,gpu_power,"
+      "ram_power,cpu_energy,gpu_energy,ram_energy,energy_consumed,water_consumed,country_name,"
+      "country_iso_code,region,cloud_provider,cloud_region,os,python_version,codecarbon_version,cpu_count,"
+      "cpu_model,gpu_count,gpu_model,longitude,latitude,ram_total_size,tracking_mode,"
+      "cpu_utilization_percent,gpu_utilization_percent,ram_utilization_percent,ram_used_gb,on_cloud,pue,wue");
+  return columns;
+}
+
 EmissionsFile::EmissionsFile(const std::filesystem::path& path) : path_(std::filesystem::absolute(path)) {
   std::error_code error;
   // A symbolic link stays one.
@@ -132,8 +139,7 @@ EmissionsFile::EmissionsFile(const std::filesystem::path& path) : path_(std::fil
 EmissionsFile::~EmissionsFile() { rescue(); }
 
 std::optional<EmissionsRow> EmissionsFile::row_of(std::string_view run_id) const {
-  const auto file = emissions::open(path_, O_RDONLY);
-  const auto text = file ? emissions::read(file) : std::nullopt;
+  const auto text = read_file(path_);
   if (!text) return std::nullopt;
   const auto records = csv_raw_records(*text);
   const auto columns = emissions::columns(records);
@@ -162,9 +168,8 @@ void EmissionsFile::write(const EmissionsRow& row) {
     std::string text;
     if (columns.empty()) {
       if (!records.empty()) emissions::back_up(path_);
-      for (const auto name : emissions_columns) text.append(name) += ',';
-      text.back() = '\n';
-      text += emissions::line(emissions_columns, row);
+      text = fmt::format("{}\n", fmt::join(emissions_columns(), ",")) +
+             emissions::line(emissions_columns(), row);
     } else {
       const auto run_id = row.find(std::string_view("run_id"));
       const auto place = emissions::find(records, columns, run_id == row.end() ? "" : run_id->second);

@@ -4,16 +4,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/uuid/random_generator.hpp>
+#include <boost/uuid/uuid_io.hpp>
 #include <chrono>
 #include <ctime>
 #include <exception>
 #include <filesystem>
-#include <random>
+#include <string_view>
 #include <utility>
 
 #include "etude/base/error.hpp"
 #include "etude/formats/csv_text.hpp"
-#include "etude/reflect/key_values.hpp"
+#include "etude/integrations/shared/environment.hpp"
+#include "etude/reflect/read_text.hpp"
 #include "etude/version.hpp"
 
 namespace etude::inline v0::detail {
@@ -22,23 +25,10 @@ namespace emissions {
 namespace {
 
 void add(EmissionsTotals& sum, const EmissionsTotals& part) {
-  sum.duration += part.duration;
-  sum.emissions += part.emissions;
-  sum.cpu_energy += part.cpu_energy;
-  sum.gpu_energy += part.gpu_energy;
-  sum.ram_energy += part.ram_energy;
-  sum.water_consumed += part.water_consumed;
-  sum.cpu_utilization += part.cpu_utilization;
-  sum.gpu_utilization += part.gpu_utilization;
-  sum.ram_utilization += part.ram_utilization;
-  sum.ram_used += part.ram_used;
-}
-
-std::string timestamp() {
-  const auto now = std::time(nullptr);
-  std::tm local{};
-  ::localtime_r(&now, &local);
-  return fmt::format("{:%Y-%m-%dT%H:%M:%S}", local);
+  std::vector<double> values;
+  for_each_field(part, [&](std::string_view, const FieldDoc&, double value) { values.push_back(value); });
+  auto value = values.begin();
+  for_each_field(sum, [&](std::string_view, const FieldDoc&, double& total) { total += *value++; });
 }
 
 }  // namespace
@@ -51,25 +41,17 @@ EmissionsTotals totals_of(const EmissionsRow& row) {
     return found == row.end() ? 0 : read_number<double>(found->second).value_or(0);
   };
   EmissionsTotals totals;
-  totals.duration = number("duration");
-  totals.emissions = number("emissions");
-  totals.cpu_energy = number("cpu_energy");
-  totals.gpu_energy = number("gpu_energy");
-  totals.ram_energy = number("ram_energy");
-  totals.water_consumed = number("water_consumed");
-  totals.cpu_utilization = number("cpu_utilization_percent") * totals.duration;
-  totals.gpu_utilization = number("gpu_utilization_percent") * totals.duration;
-  totals.ram_utilization = number("ram_utilization_percent") * totals.duration;
-  totals.ram_used = number("ram_used_gb") * totals.duration;
+  for_each_field(totals, [&](std::string_view name, const FieldDoc&, double& sum) {
+    // The row has means of these.
+    if (name.ends_with("_utilization"))
+      sum = number(std::string(name) + "_percent") * totals.duration;
+    else
+      sum = name == "ram_used" ? number("ram_used_gb") * totals.duration : number(name);
+  });
   return totals;
 }
 
-std::string random_uuid() {
-  std::random_device device;
-  const auto bits = [&] { return static_cast<unsigned>(device()); };
-  return fmt::format("{:08x}-{:04x}-4{:03x}-{:04x}-{:04x}{:08x}", bits(), bits() & 0xffffU, bits() & 0xfffU,
-                     (bits() & 0x3fffU) | 0x8000U, bits() & 0xffffU, bits());
-}
+std::string random_uuid() { return to_string(boost::uuids::random_generator()()); }
 
 EmissionsRun::EmissionsRun(CodeCarbonCallback options, std::string run_id, const EmissionsTotals& before)
     : options_(std::move(options)),
@@ -211,7 +193,7 @@ EmissionsRow EmissionsRun::row(const EmissionsTotals& totals) const {
   const auto set = [&](const char* column, double value) { row[column] = csv_number(value); };
   const auto mean = [&](double sum) { return totals.duration > 0 ? sum / totals.duration : 0; };
   constexpr double watt_seconds_a_kwh = 3.6e6;
-  row["timestamp"] = emissions::timestamp();
+  row["timestamp"] = fmt::format("{:%Y-%m-%dT%H:%M:%S}", local_time(std::time(nullptr)));
   set("duration", totals.duration);
   set("emissions", totals.emissions);
   set("emissions_rate", mean(totals.emissions));

@@ -7,8 +7,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "etude/base/error.hpp"
-#include "etude/base/read_file.hpp"
+#include "etude/integrations/codecarbon/intensity.hpp"
 #include "etude/integrations/shared/environment.hpp"
 
 namespace etude::inline v0::detail {
@@ -41,11 +40,7 @@ void EnergyMeter::find_tdp_of_processor(const CodeCarbonCallback& options) {
   std::optional<double> found;
   if (!options.data_dir.empty()) {
     const auto path = std::filesystem::path(options.data_dir) / "hardware" / "cpu_power.csv";
-    const auto table = read_file(path);
-    if (!table)
-      throw ArgumentError(
-          fmt::format("data_dir: {} can't be read: must be a table of CodeCarbon's", path.string()));
-    found = find_tdp(processor_.model, *table);
+    found = find_tdp(processor_.model, read_codecarbon_table(path));
   }
   if (found) {
     tdp_ = *found * static_cast<double>(processor_.sockets);

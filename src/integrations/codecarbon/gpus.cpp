@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
-#include <sstream>
+#include <set>
 #include <type_traits>
 #include <utility>
 
 #include "etude/integrations/codecarbon/rapl.hpp"
-#include "etude/reflect/key_values.hpp"
+#include "etude/integrations/shared/text.hpp"
+#include "etude/reflect/read_text.hpp"
 
 namespace etude::inline v0::detail {
 
@@ -107,30 +107,26 @@ std::unique_ptr<Gpus> open_nvml() { return Nvml::open(); }
 GpuMeter::GpuMeter(std::unique_ptr<Gpus> gpus, const std::optional<std::string>& ids)
     : gpus_(std::move(gpus)) {
   if (!gpus_) return;
-  std::vector<std::size_t> indices;
+  std::set<std::size_t> indices;
   if (!ids)
-    for (std::size_t i = 0; i < gpus_->count(); ++i) indices.push_back(i);
+    for (std::size_t i = 0; i < gpus_->count(); ++i) indices.insert(i);
   std::string plain;
   for (const char c : ids.value_or(""))
     if (std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == ',') plain += c;
-  std::istringstream parts(plain);
-  for (std::string id; std::getline(parts, id, ',');) {
-    if (id.empty()) continue;
+  for (const auto& id : comma_separated(plain)) {
     std::optional<std::size_t> found;
     if (const auto number = read_number<std::size_t>(id)) {
       if (*number < gpus_->count()) found = *number;
     } else {
-      const std::string_view wanted = id.starts_with("MIG-") ? std::string_view(id).substr(4) : id;
+      const auto wanted = id.starts_with("MIG-") ? id.substr(4) : id;
       for (std::size_t i = 0; i < gpus_->count() && !found; ++i)
         if (gpus_->uuid(i).starts_with(wanted)) found = i;
     }
     if (found)
-      indices.push_back(*found);
+      indices.insert(*found);
     else
       faults_.push_back(fmt::format("GPU {} doesn't exist and isn't measured", id));
   }
-  std::ranges::sort(indices);
-  indices.erase(std::unique(indices.begin(), indices.end()), indices.end());
   for (const auto i : indices) {
     Chosen gpu{.index = i, .last = gpus_->joules(i)};
     gpu.by_power = !gpu.last;

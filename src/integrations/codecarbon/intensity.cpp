@@ -24,16 +24,8 @@ namespace {
 
 constexpr double kg_per_g = 0.001, kg_per_kwh_of_lbs_per_mwh = 0.00045359237;
 
-std::string read(const std::filesystem::path& path) {
-  auto text = read_file(path);
-  if (!text)
-    throw ArgumentError(
-        fmt::format("data_dir: {} can't be read: must be a table of CodeCarbon's", path.string()));
-  return *std::move(text);
-}
-
 nlohmann::json read_json(const std::filesystem::path& path) {
-  auto json = nlohmann::json::parse(read(path), nullptr, false);
+  auto json = nlohmann::json::parse(read_codecarbon_table(path), nullptr, false);
   if (!json.is_object())
     throw ArgumentError(
         fmt::format("data_dir: {} isn't a JSON object: must be a table of CodeCarbon's", path.string()));
@@ -131,7 +123,7 @@ std::optional<double> of_region(const CarbonPlace& place, const std::filesystem:
 
 /// The columns of a cloud's region, by name; empty if it isn't in the table.
 std::map<std::string, std::string> cloud(const CarbonPlace& place, const std::filesystem::path& data_dir) {
-  auto text = read(data_dir / "cloud" / "impact.csv");
+  auto text = read_codecarbon_table(data_dir / "cloud" / "impact.csv");
   if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
   if (!text.ends_with('\n')) text += '\n';
   std::vector<std::string> columns;
@@ -181,6 +173,14 @@ void set_country(CarbonIntensity& result, const std::filesystem::path& data_dir)
 }  // namespace
 
 }  // namespace intensity
+
+std::string read_codecarbon_table(const std::filesystem::path& path) {
+  auto text = read_file(path);
+  if (!text)
+    throw ArgumentError(
+        fmt::format("data_dir: {} can't be read: must be a table of CodeCarbon's", path.string()));
+  return *std::move(text);
+}
 
 CarbonIntensity carbon_intensity(const CarbonPlace& place, const std::filesystem::path& data_dir) {
   CarbonIntensity result{.country_iso_code = place.country_iso_code,

@@ -9,10 +9,10 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/algorithm/string/erase.hpp>
 #include <cctype>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -23,8 +23,9 @@
 #include "etude/base/lower_case.hpp"
 #include "etude/base/read_file.hpp"
 #include "etude/formats/csv_text.hpp"
+#include "etude/integrations/shared/environment.hpp"
 #include "etude/integrations/shared/processor.hpp"
-#include "etude/reflect/key_values.hpp"
+#include "etude/reflect/read_text.hpp"
 
 namespace etude::inline v0::detail {
 namespace machine {
@@ -44,10 +45,6 @@ std::set<std::string> words(const std::string& text) {
   std::set<std::string> found;
   for (std::string word; stream >> word;) found.insert(word);
   return found;
-}
-
-void replace_all(std::string& text, std::string_view what) {
-  for (auto at = text.find(what); at != text.npos; at = text.find(what, at)) text.erase(at, what.size());
 }
 
 std::int64_t memory_modules(double gib) {
@@ -79,12 +76,7 @@ std::optional<CpuTimes> cpu_times(std::string_view proc_stat) {
   return times;
 }
 
-std::optional<CpuTimes> read_cpu_times() {
-  std::ifstream file("/proc/stat");
-  std::string line;
-  if (!std::getline(file, line)) return std::nullopt;
-  return cpu_times(line);
-}
+std::optional<CpuTimes> read_cpu_times() { return cpu_times(read_file("/proc/stat").value_or("")); }
 
 double cpu_load(const CpuTimes& before, const CpuTimes& now) {
   const double total = now.total - before.total;
@@ -110,9 +102,9 @@ std::optional<double> find_tdp(const std::string& model, std::string_view table)
   if (const auto found = of_name(lower_case(model))) return found;
 
   auto plain = model;
-  machine::replace_all(plain, "(R)");
+  boost::erase_all(plain, "(R)");
   if (const auto at = plain.find(" CPU @ "); at != plain.npos && at > 0) plain.resize(at);
-  machine::replace_all(plain, " CPU");
+  boost::erase_all(plain, " CPU");
   static const std::regex frequency(" @\\s*[0-9]+\\.[0-9]+GHz");
   plain = std::regex_replace(plain, frequency, "");
   if (const auto found = of_name(lower_case(plain))) return found;
@@ -197,9 +189,7 @@ double cpu_seconds_since(const ProcessUse& before, const ProcessUse& now) {
 }
 
 std::string platform_name() {
-  struct utsname name {};
-  if (::uname(&name) != 0) return "Linux";
-  auto text = fmt::format("{}-{}-{}", name.sysname, name.release, name.machine);
+  auto text = system_name();
 #ifdef __GLIBC__
   text += fmt::format("-with-glibc{}", ::gnu_get_libc_version());
 #endif

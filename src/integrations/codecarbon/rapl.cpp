@@ -5,11 +5,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <fstream>
 #include <map>
 #include <set>
-#include <string_view>
 #include <system_error>
 #include <utility>
 

@@ -75,7 +75,7 @@ TEST_CASE("the last of a run's rows, which CodeCarbon's flush() appends, is its 
 TEST_CASE("the columns may be in another order, as in CodeCarbon") {
   const toy::Folder folder;
   const auto path = folder / "emissions.csv";
-  std::vector<std::string> columns(emissions_columns.rbegin(), emissions_columns.rend());
+  std::vector<std::string> columns(emissions_columns().rbegin(), emissions_columns().rend());
   std::string reversed;
   for (const auto& column : columns) reversed += column + ',';
   reversed.back() = '\n';

@@ -2,10 +2,9 @@
 
 #include <map>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "etude/integrations/codecarbon/codecarbon_callback.hpp"
+#include "etude/integrations/codecarbon.hpp"
 
 namespace etude::inline v0::detail {
 

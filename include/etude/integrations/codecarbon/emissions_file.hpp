@@ -1,56 +1,19 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "etude/io/descriptor.hpp"
 
 namespace etude::inline v0::detail {
 
 /// The columns of CodeCarbon 3.3's emissions.csv, in its order.
-inline constexpr std::array<std::string_view, 38> emissions_columns{"timestamp",
-                                                                    "project_name",
-                                                                    "run_id",
-                                                                    "experiment_id",
-                                                                    "duration",
-                                                                    "emissions",
-                                                                    "emissions_rate",
-                                                                    "cpu_power",
-                                                                    "gpu_power",
-                                                                    "ram_power",
-                                                                    "cpu_energy",
-                                                                    "gpu_energy",
-                                                                    "ram_energy",
-                                                                    "energy_consumed",
-                                                                    "water_consumed",
-                                                                    "country_name",
-                                                                    "country_iso_code",
-                                                                    "region",
-                                                                    "cloud_provider",
-                                                                    "cloud_region",
-                                                                    "os",
-                                                                    "python_version",
-                                                                    "codecarbon_version",
-                                                                    "cpu_count",
-                                                                    "cpu_model",
-                                                                    "gpu_count",
-                                                                    "gpu_model",
-                                                                    "longitude",
-                                                                    "latitude",
-                                                                    "ram_total_size",
-                                                                    "tracking_mode",
-                                                                    "cpu_utilization_percent",
-                                                                    "gpu_utilization_percent",
-                                                                    "ram_utilization_percent",
-                                                                    "ram_used_gb",
-                                                                    "on_cloud",
-                                                                    "pue",
-                                                                    "wue"};
+const std::vector<std::string>& emissions_columns();
 
 using EmissionsRow = std::map<std::string, std::string, std::less<>>;
 

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "etude/integrations/codecarbon/codecarbon_callback.hpp"
+#include "etude/integrations/codecarbon.hpp"
 #include "etude/integrations/codecarbon/emissions_file.hpp"
 #include "etude/integrations/codecarbon/energy_meter.hpp"
 #include "etude/integrations/codecarbon/intensity.hpp"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "etude/integrations/codecarbon/codecarbon_callback.hpp"
+#include "etude/integrations/codecarbon.hpp"
 #include "etude/integrations/codecarbon/gpus.hpp"
 #include "etude/integrations/codecarbon/machine.hpp"
 #include "etude/integrations/codecarbon/rapl.hpp"

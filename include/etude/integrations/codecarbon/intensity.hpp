@@ -20,6 +20,9 @@ struct CarbonIntensity {
   std::string warning = {};  ///< The assumptions made, if any.
 };
 
+/// One of CodeCarbon's tables. Throws ArgumentError if it can't be read.
+std::string read_codecarbon_table(const std::filesystem::path& path);
+
 /// The intensity of a place: that of its cloud, else of its region, else of its country, else the world
 /// average. `data_dir` is the folder of CodeCarbon's tables, or empty to use only the countries of
 /// national_intensities.hpp. Throws ArgumentError for tables that can't be read.
