@@ -1,7 +1,5 @@
 #include "etude/integrations/wandb.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -9,7 +7,6 @@
 #include <fstream>
 #include <memory>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <utility>
 

@@ -7,45 +7,36 @@
 #include <array>
 #include <exception>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <random>
-#include <string>
+#include <sstream>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include "etude/base/base64.hpp"
 #include "etude/base/error.hpp"
 #include "etude/base/read_file.hpp"
+#include "etude/integrations/shared/text.hpp"
 #include "etude/io/file_system.hpp"
 #include "etude/reflect/json_parser.hpp"
 
 namespace etude::inline v0::detail {
-namespace wandb_md5 {
 
-namespace {
-
-class Md5 {
- public:
-  Md5() { check(context_ != nullptr && EVP_DigestInit_ex(context_.get(), EVP_md5(), nullptr) == 1); }
-  void update(std::string_view bytes) {
-    check(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) == 1);
-  }
-  std::array<unsigned char, 16> digest() {
-    std::array<unsigned char, 16> bytes{};
-    check(EVP_DigestFinal_ex(context_.get(), bytes.data(), nullptr) == 1);
-    return bytes;
-  }
-
- private:
-  static void check(bool done) {
-    if (!done) throw Error("OpenSSL has no MD5 here, which Weights & Biases' artifacts need");
-  }
-  std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_{EVP_MD_CTX_new(), EVP_MD_CTX_free};
-};
-
-}  // namespace
-
-}  // namespace wandb_md5
+std::string wandb_digest(std::istream& bytes, const char* algorithm) {
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
+  const auto* md = EVP_get_digestbyname(algorithm);
+  bool is_well = context && md != nullptr && EVP_DigestInit_ex(context.get(), md, nullptr) == 1;
+  std::vector<char> piece(std::size_t{1} << 20);
+  while (is_well && (bytes.read(piece.data(), std::ssize(piece)), bytes.gcount() > 0))
+    is_well = EVP_DigestUpdate(context.get(), piece.data(), static_cast<std::size_t>(bytes.gcount())) == 1;
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned size = 0;
+  if (!is_well || EVP_DigestFinal_ex(context.get(), digest.data(), &size) != 1)
+    throw Error(fmt::format("OpenSSL has no {} here, which Weights & Biases' artifacts need", algorithm));
+  return {digest.begin(), digest.begin() + size};
+}
 
 std::string wandb_random(std::size_t length) {
   constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyz0123456789";
@@ -58,25 +49,16 @@ std::string wandb_random(std::size_t length) {
 
 std::string wandb_file_digest(const std::filesystem::path& file) {
   std::ifstream bytes(file, std::ios::binary);
-  if (!bytes) throw Error(fmt::format("{} can't be read", file.string()));
-  wandb_md5::Md5 md5;
-  std::vector<char> piece(std::size_t{1} << 20);
-  while (bytes.read(piece.data(), static_cast<std::streamsize>(piece.size())), bytes.gcount() > 0)
-    md5.update({piece.data(), static_cast<std::size_t>(bytes.gcount())});
-  if (bytes.bad()) throw Error(fmt::format("{} can't be read", file.string()));
-  const auto digest = md5.digest();
-  std::array<unsigned char, 25> text{};
-  EVP_EncodeBlock(text.data(), digest.data(), static_cast<int>(digest.size()));
-  return {text.begin(), text.end() - 1};
+  const auto digest = bytes ? wandb_digest(bytes, "MD5") : "";
+  if (digest.empty() || bytes.bad()) throw Error(fmt::format("{} can't be read", file.string()));
+  return base64(digest);
 }
 
 std::string wandb_manifest_digest(const std::vector<WandbFile>& files) {
-  wandb_md5::Md5 md5;
-  md5.update("wandb-artifact-manifest-v1\n");
-  for (const auto& file : files) md5.update(fmt::format("{}:{}\n", file.path, file.digest));
-  std::string text;
-  for (const auto byte : md5.digest()) text += fmt::format("{:02x}", byte);
-  return text;
+  std::stringstream manifest;
+  manifest << "wandb-artifact-manifest-v1\n";
+  for (const auto& file : files) manifest << file.path << ':' << file.digest << '\n';
+  return hexadecimal(wandb_digest(manifest, "MD5"));
 }
 
 std::string wandb_artifact_name(std::string name) {
@@ -144,10 +126,8 @@ void WandbArtifacts::work() {
     Job job;
     {
       const std::lock_guard lock(mutex_);
-      if (jobs_.empty()) {
-        working_ = false;
-        return;
-      }
+      working_ = !jobs_.empty();
+      if (!working_) return;
       job = std::move(jobs_.front());
       jobs_.pop_front();
     }

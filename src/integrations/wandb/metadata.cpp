@@ -2,16 +2,15 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <thread>
 
 #include "etude/base/read_file.hpp"
+#include "etude/integrations/shared/environment.hpp"
 #include "etude/integrations/shared/processor.hpp"
 
 namespace etude::inline v0::detail {
@@ -19,14 +18,11 @@ namespace etude::inline v0::detail {
 WandbEnvironment wandb_environment(WandbTime start) {
   WandbEnvironment environment;
   environment.start = start;
-  struct utsname system {};
-  if (::uname(&system) == 0) {
-    environment.os = fmt::format("{}-{}-{}", system.sysname, system.release, system.machine);
-    environment.host = system.nodename;
-  }
+  environment.os = system_name();
+  environment.host = host_name();
   std::error_code error;
   environment.root = std::filesystem::current_path(error).string();
-  environment.executable = std::filesystem::read_symlink("/proc/self/exe", error).string();
+  environment.executable = program_path();
   environment.program = std::filesystem::path(environment.executable).filename().string();
   environment.cpu_count = std::thread::hardware_concurrency();
   environment.cpu_model = read_processor_info().model;

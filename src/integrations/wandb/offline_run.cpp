@@ -1,20 +1,19 @@
 #include "etude/integrations/wandb/offline_run.hpp"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 
 #include <cerrno>
 #include <cmath>
 #include <cstring>
-#include <ctime>
 #include <exception>
 #include <fstream>
-#include <string>
 #include <system_error>
-#include <utility>
-#include <vector>
 
 #include "etude/base/error.hpp"
+#include "etude/integrations/shared/environment.hpp"
+#include "etude/integrations/shared/text.hpp"
 #include "etude/integrations/shared/tracked_run.hpp"
 #include "etude/integrations/wandb/media.hpp"
 #include "etude/integrations/wandb/metadata.hpp"
@@ -27,11 +26,7 @@ std::filesystem::path WandbRun::make_folder(const std::filesystem::path& directo
   default_file_system().create_directories(directory);
   // The name has whole seconds, and a run may start several times within one.
   for (auto time = std::chrono::system_clock::to_time_t(info.start);; ++time) {
-    struct tm local {};
-    ::localtime_r(&time, &local);
-    char text[32] = {};
-    std::strftime(text, sizeof text, "%Y%m%d_%H%M%S", &local);
-    const auto folder = directory / fmt::format("offline-run-{}-{}", text, info.id);
+    const auto folder = directory / fmt::format("offline-run-{:%Y%m%d_%H%M%S}-{}", local_time(time), info.id);
     if (::mkdir(folder.c_str(), 0777) == 0) {
       std::filesystem::create_directories(folder / "files");
       return folder;
@@ -139,10 +134,7 @@ void WandbRun::log(std::int64_t step, std::int64_t global_step, const WandbValue
   const auto runtime = seconds();
   row.push_back({{"train/global_step"}, std::to_string(global_step)});
   numbers_["train/global_step"] = static_cast<double>(global_step);
-  row.push_back(
-      {{"_timestamp"},
-       wandb_number(
-           std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count())});
+  row.push_back({{"_timestamp"}, wandb_number(unix_seconds())});
   row.push_back({{"_runtime"}, wandb_number(runtime)});
   row.push_back({{"_step"}, std::to_string(step)});
   write(WandbKind::history, wandb_history_message(row, step));
@@ -189,9 +181,8 @@ nlohmann::ordered_json WandbRun::summary_numbers() const {
 std::string wandb_interrupted_run(const std::filesystem::path& file) {
   std::ifstream text(file);
   const auto json = nlohmann::json::parse(text, nullptr, false);
-  const auto id = json.is_object() ? json.value("run_id", nlohmann::json()) : nlohmann::json();
-  if (!id.is_string() || id.get<std::string>().find_first_of(":;,#?/\\' ") != std::string::npos) return "";
-  return id.get<std::string>();
+  const auto id = text_in(json, "run_id");
+  return id.find_first_of(":;,#?/\\' ") == id.npos ? id : "";
 }
 
 void WandbRun::keep_id_in(const std::filesystem::path& file) {

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <initializer_list>
 #include <protozero/pbf_writer.hpp>
-#include <string>
+#include <utility>
 
 #include "etude/base/utf8.hpp"
+#include "etude/integrations/shared/text.hpp"
 #include "etude/io/manifest.hpp"
 #include "etude/reflect/json.hpp"
 
@@ -17,9 +19,14 @@ namespace {
 
 using Writer = protozero::pbf_writer;
 
-/// Proto3 omits empty strings.
-void add_text(Writer& message, std::uint32_t field, std::string_view text) {
-  if (!text.empty()) message.add_string(field, wandb_text(text));
+/// Adds fields of text. Proto3 omits empty ones, and readers reject a record with invalid UTF-8.
+void add_texts(Writer& message, std::initializer_list<std::pair<std::uint32_t, std::string_view>> texts) {
+  for (const auto& [field, text] : texts)
+    if (!text.empty()) message.add_string(field, mended_utf8(text));
+}
+
+void add_texts(Writer& message, std::uint32_t field, const std::vector<std::string>& texts) {
+  for (const auto& text : texts) add_texts(message, {{field, text}});
 }
 
 void add_time(Writer& message, std::uint32_t field, WandbTime time) {
@@ -31,21 +38,30 @@ void add_time(Writer& message, std::uint32_t field, WandbTime time) {
 }
 
 /// Items of a history, a summary and a config have the same form.
-void add_item(Writer& message, const WandbItem& item) {
-  Writer out(message, 1);
-  for (const auto& name : item.path) out.add_string(2, wandb_text(name));
-  out.add_string(16, item.json);
+void add_items(Writer& message, const WandbItems& items) {
+  for (const auto& item : items) {
+    Writer out(message, 1);
+    add_texts(out, 2, item.path);
+    out.add_string(16, item.json);
+  }
 }
 
 void add_config(Writer& message, const nlohmann::ordered_json& config) {
   for (const auto& [name, value] : config.items()) {
     Writer item(message, 1);
-    add_text(item, 1, name);
+    add_texts(item, {{1, name}});
     item.add_string(16, wandb_json(value));
   }
 }
 
 }  // namespace
+
+/// Adds a message that `fill` writes, as a field.
+template <class Fill>
+void add_message(Writer& message, std::uint32_t field, Fill fill) {
+  Writer inner(message, field);
+  fill(inner);
+}
 
 /// A message that `fill` writes.
 template <class Fill>
@@ -71,10 +87,8 @@ std::string wandb_number(double value) {
 
 std::string wandb_json(nlohmann::ordered_json value) {
   spell_non_finite(value);
-  return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return json_line(value);
 }
-
-std::string wandb_text(std::string_view text) { return mended_utf8(text); }
 
 std::string wandb_header_message() {
   return wandb_proto::message_of([](auto& header) {
@@ -87,29 +101,26 @@ std::string wandb_header_message() {
 std::string wandb_run_message(const WandbRunInfo& run) {
   return wandb_proto::message_of([&](auto& message) {
     using namespace wandb_proto;
-    add_text(message, 1, run.id);
-    add_text(message, 2, run.entity);
-    add_text(message, 3, run.project);
-    {
-      Writer config(message, 4);
+    add_texts(message, {{1, run.id},
+                        {2, run.entity},
+                        {3, run.project},
+                        {6, run.group},
+                        {7, run.job_type},
+                        {8, run.name},
+                        {9, run.notes},
+                        {12, run.sweep_id},
+                        {13, run.host}});
+    add_message(message, 4, [&](auto& config) {
       add_config(config, {{"_wandb", nlohmann::ordered_json::object()}});
       add_config(config, run.config);
-    }
-    add_text(message, 6, run.group);
-    add_text(message, 7, run.job_type);
-    add_text(message, 8, run.name);
-    add_text(message, 9, run.notes);
-    for (const auto& tag : run.tags) add_text(message, 10, tag);
-    add_text(message, 12, run.sweep_id);
-    add_text(message, 13, run.host);
+    });
+    add_texts(message, 10, run.tags);
     if (run.starting_step > 0) message.add_int64(14, run.starting_step);
     add_time(message, 17, run.start);
     if (run.resumed) message.add_bool(18, true);
-    {
-      Writer telemetry(message, 19);
-      Writer label(telemetry, 9);
-      label.add_string(1, "etude_trainer");
-    }
+    add_message(message, 19, [](auto& telemetry) {
+      add_message(telemetry, 9, [](auto& label) { label.add_string(1, "etude_trainer"); });
+    });
     if (run.starting_seconds > 0) message.add_int32(20, static_cast<std::int32_t>(run.starting_seconds));
     if (run.resumed) message.add_bool(24, true);
   });
@@ -122,115 +133,91 @@ std::string wandb_config_message(const nlohmann::ordered_json& config) {
 std::string wandb_metric_message(const WandbMetric& metric) {
   return wandb_proto::message_of([&](auto& message) {
     using namespace wandb_proto;
-    add_text(message, 1, metric.name);
-    add_text(message, 2, metric.glob);
-    add_text(message, 4, metric.step_metric);
-    {
-      Writer options(message, 6);
+    add_texts(message, {{1, metric.name}, {2, metric.glob}, {4, metric.step_metric}});
+    add_message(message, 6, [&](auto& options) {
       if (!metric.step_metric.empty()) options.add_bool(1, true);
       if (metric.defined) options.add_bool(3, true);
-    }
-    if (metric.expanded) {
-      {
-        Writer control(message, 9);
-        control.add_bool(1, true);
-      }
-      message.add_bool(10, true);
-    }
+    });
+    if (!metric.expanded) return;
+    add_message(message, 9, [](auto& control) { control.add_bool(1, true); });
+    message.add_bool(10, true);
   });
 }
 
 std::string wandb_history_message(const WandbItems& row, std::int64_t step) {
   return wandb_proto::message_of([&](auto& message) {
-    for (const auto& item : row) wandb_proto::add_item(message, item);
-    wandb_proto::Writer number(message, 2);
-    number.add_int64(1, step);
+    wandb_proto::add_items(message, row);
+    wandb_proto::add_message(message, 2, [&](auto& number) { number.add_int64(1, step); });
   });
 }
 
 std::string wandb_summary_message(const WandbItems& values) {
-  return wandb_proto::message_of([&](auto& message) {
-    for (const auto& item : values) wandb_proto::add_item(message, item);
-  });
+  return wandb_proto::message_of([&](auto& message) { wandb_proto::add_items(message, values); });
 }
 
 std::string wandb_file_message(const std::string& path) {
   return wandb_proto::message_of([&](auto& message) {
-    wandb_proto::Writer file(message, 1);
-    wandb_proto::add_text(file, 1, path);
+    wandb_proto::add_message(message, 1, [&](auto& file) { wandb_proto::add_texts(file, {{1, path}}); });
   });
 }
 
 std::string wandb_environment_message(const WandbEnvironment& environment) {
   return wandb_proto::message_of([&](auto& message) {
     using namespace wandb_proto;
-    add_text(message, 1, environment.os);
+    add_texts(message, {{1, environment.os},
+                        {6, environment.program},
+                        {11, environment.root},
+                        {12, environment.host},
+                        {14, environment.executable},
+                        {199, "etude"}});
     add_time(message, 3, environment.start);
-    add_text(message, 6, environment.program);
-    add_text(message, 11, environment.root);
-    add_text(message, 12, environment.host);
-    add_text(message, 14, environment.executable);
     message.add_uint32(16, environment.cpu_count);
     message.add_uint32(17, environment.cpu_count);
     if (!environment.gpus.empty()) {
-      add_text(message, 18, environment.gpus.front());
+      add_texts(message, {{18, environment.gpus.front()}});
       message.add_uint32(19, static_cast<std::uint32_t>(environment.gpus.size()));
     }
-    {
-      Writer entry(message, 20);
+    add_message(message, 20, [&](auto& entry) {
       entry.add_string(1, "/");
-      Writer disk(entry, 2);
-      disk.add_uint64(1, environment.disk_bytes);
-      disk.add_uint64(2, environment.disk_used_bytes);
-    }
-    {
-      Writer memory(message, 21);
-      memory.add_uint64(1, environment.memory_bytes);
-    }
-    {
-      Writer cpu(message, 22);
-      add_text(cpu, 3, environment.cpu_model);
-    }
-    for (const auto& name : environment.gpus) {
-      Writer gpu(message, 24);
-      add_text(gpu, 1, name);
-    }
-    add_text(message, 199, "etude");
+      add_message(entry, 2, [&](auto& disk) {
+        disk.add_uint64(1, environment.disk_bytes);
+        disk.add_uint64(2, environment.disk_used_bytes);
+      });
+    });
+    add_message(message, 21, [&](auto& memory) { memory.add_uint64(1, environment.memory_bytes); });
+    add_message(message, 22, [&](auto& cpu) { add_texts(cpu, {{3, environment.cpu_model}}); });
+    for (const auto& name : environment.gpus)
+      add_message(message, 24, [&](auto& gpu) { add_texts(gpu, {{1, name}}); });
   });
 }
 
 std::string wandb_artifact_message(const WandbArtifact& artifact) {
   return wandb_proto::message_of([&](auto& message) {
     using namespace wandb_proto;
-    add_text(message, 1, artifact.run_id);
-    add_text(message, 2, artifact.project);
-    add_text(message, 3, artifact.entity);
-    add_text(message, 4, artifact.type);
-    add_text(message, 5, artifact.name);
-    add_text(message, 6, artifact.digest);
-    add_text(message, 8, artifact.metadata);
-    for (const auto& alias : artifact.aliases) add_text(message, 11, alias);
-    {
-      Writer manifest(message, 12);
+    add_texts(message, {{1, artifact.run_id},
+                        {2, artifact.project},
+                        {3, artifact.entity},
+                        {4, artifact.type},
+                        {5, artifact.name},
+                        {6, artifact.digest},
+                        {8, artifact.metadata},
+                        {15, artifact.client_id},
+                        {16, artifact.sequence_client_id}});
+    add_texts(message, 11, artifact.aliases);
+    add_message(message, 12, [&](auto& manifest) {
       manifest.add_int32(1, 1);
-      manifest.add_string(2, "wandb-storage-policy-v1");
-      {
-        Writer config(manifest, 3);
-        config.add_string(1, "storageLayout");
-        config.add_string(2, "\"V2\"");
-      }
-      for (const auto& file : artifact.files) {
-        Writer entry(manifest, 4);
-        add_text(entry, 1, file.path);
-        add_text(entry, 2, file.digest);
-        entry.add_int64(4, file.size);
-        add_text(entry, 6, file.local_path);
-        entry.add_bool(8, true);
-      }
-    }
+      add_texts(manifest, {{2, "wandb-storage-policy-v1"}});
+      add_message(manifest, 3, [](auto& config) {
+        add_texts(config, {{1, "storageLayout"}, {2, "\"V2\""}});
+      });
+      for (const auto& file : artifact.files)
+        add_message(manifest, 4, [&](auto& entry) {
+          add_texts(entry, {{1, file.path}, {2, file.digest}, {6, file.local_path}});
+          entry.add_int64(4, file.size);
+          entry.add_bool(8, true);
+        });
+    });
     message.add_bool(14, true);
-    add_text(message, 15, artifact.client_id);
-    add_text(message, 16, artifact.sequence_client_id);
   });
 }
 

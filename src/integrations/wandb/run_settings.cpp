@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <initializer_list>
-#include <string>
 #include <string_view>
 #include <system_error>
 
@@ -13,6 +12,7 @@
 #include "etude/base/lower_case.hpp"
 #include "etude/integrations/shared/environment.hpp"
 #include "etude/integrations/shared/ini.hpp"
+#include "etude/integrations/shared/text.hpp"
 #include "etude/integrations/shared/tracked_run.hpp"
 #include "etude/integrations/wandb.hpp"
 
@@ -75,22 +75,6 @@ std::string mode(const WandbCallback& options) {
               "WANDB_MODE", {"online", "offline", "disabled", "shared", "dryrun"});
 }
 
-std::vector<std::string> tags(const WandbCallback& options) {
-  if (!options.tags.empty()) return options.tags;
-  std::vector<std::string> tags;
-  std::string_view text;
-  const auto variable = environment("WANDB_TAGS").value_or("");
-  for (text = variable; !text.empty();) {
-    const auto comma = std::min(text.find(','), text.size());
-    auto tag = text.substr(0, comma);
-    text.remove_prefix(std::min(comma + 1, text.size()));
-    while (tag.starts_with(' ')) tag.remove_prefix(1);
-    while (tag.ends_with(' ')) tag.remove_suffix(1);
-    if (!tag.empty()) tags.emplace_back(tag);
-  }
-  return tags;
-}
-
 }  // namespace
 
 }  // namespace wandb_options
@@ -136,7 +120,7 @@ WandbSettings wandb_settings(const WandbCallback& options, const Context& e) {
   info.group = option_or_environment(options.group, "WANDB_RUN_GROUP");
   info.job_type = option_or_environment(options.job_type, "WANDB_JOB_TYPE");
   info.notes = option_or_environment(options.notes, "WANDB_NOTES");
-  info.tags = tags(options);
+  info.tags = options.tags.empty() ? comma_separated(environment("WANDB_TAGS").value_or("")) : options.tags;
   info.name = option_or_environment(e.args.run_name.value_or(""), "WANDB_NAME");
   if (const auto search = search_of(e)) {
     info.name = *e.state.trial_name;

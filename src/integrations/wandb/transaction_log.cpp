@@ -1,9 +1,9 @@
 #include "etude/integrations/wandb/transaction_log.hpp"
 
-#include <algorithm>
+#include <array>
 #include <boost/crc.hpp>
+#include <boost/endian/conversion.hpp>
 #include <cstddef>
-#include <string>
 
 namespace etude::inline v0::detail {
 namespace wandb_log {
@@ -14,10 +14,6 @@ namespace {
 
 constexpr std::size_t block_size = 32768, chunk_header_size = 7;
 constexpr auto file_header = ":W&B\xE1\xBE\0"sv;
-
-void add_little_endian(std::string& out, std::uint32_t value, int bytes) {
-  for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i) & 0xFF);
-}
 
 }  // namespace
 
@@ -36,13 +32,15 @@ std::string wandb_framed(std::string_view record, std::int64_t offset) {
     const auto part = record.substr(0, left - chunk_header_size);
     record.remove_prefix(part.size());
     ended = record.empty();
-    const auto type = static_cast<char>(begun ? ended ? last : middle : ended ? full : first);
+    const auto type = begun ? ended ? last : middle : ended ? full : first;
     boost::crc_32_type crc;
-    crc.process_byte(static_cast<unsigned char>(type));
+    crc.process_byte(type);
     crc.process_bytes(part.data(), part.size());
-    add_little_endian(out, crc.checksum(), 4);
-    add_little_endian(out, static_cast<std::uint32_t>(part.size()), 2);
-    out += type;
+    std::array<unsigned char, chunk_header_size> header{};
+    boost::endian::store_little_u32(&header[0], crc.checksum());
+    boost::endian::store_little_u16(&header[4], static_cast<std::uint16_t>(part.size()));
+    header[6] = type;
+    out.append(header.begin(), header.end());
     out += part;
   }
   return out;

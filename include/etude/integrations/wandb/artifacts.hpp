@@ -3,9 +3,9 @@
 #include <deque>
 #include <filesystem>
 #include <functional>
+#include <istream>
 #include <mutex>
 #include <string>
-#include <string_view>
 
 #include "etude/integrations/wandb/records.hpp"
 #include "etude/io/background.hpp"
@@ -14,6 +14,9 @@ namespace etude::inline v0::detail {
 
 /// A text of `length` random letters and digits.
 std::string wandb_random(std::size_t length);
+
+/// The digest of what is left to read, by one of OpenSSL's algorithms. Throws Error if it isn't available.
+std::string wandb_digest(std::istream& bytes, const char* algorithm);
 
 /// A file's MD5 in base64, as Weights & Biases writes it. Throws Error if the file can't be read.
 std::string wandb_file_digest(const std::filesystem::path& file);

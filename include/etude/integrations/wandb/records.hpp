@@ -42,9 +42,6 @@ std::string wandb_number(double value);
 /// Any other value as JSON. Non-finite numbers in it become text, and invalid UTF-8 is replaced.
 std::string wandb_json(nlohmann::ordered_json value);
 
-/// `text` with invalid UTF-8 replaced: readers would reject the whole record.
-std::string wandb_text(std::string_view text);
-
 struct WandbRunInfo {
   std::string id = {}, entity = {}, project = {}, group = {}, job_type = {}, name = {}, notes = {}, host = {},
               sweep_id = {};

@@ -4,8 +4,6 @@
 
 #include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "etude/events.hpp"
 #include "etude/integrations/wandb/records.hpp"
