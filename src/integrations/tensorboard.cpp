@@ -1,10 +1,9 @@
 #include "etude/integrations/tensorboard.hpp"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <chrono>
 #include <cstring>
 #include <ctime>
 #include <exception>
@@ -57,26 +56,30 @@ struct TensorBoardRun {
       message(e.args, LogLevel::warning, "TensorBoard: {} can't be written any more: {}",
               writer.path().string(), std::strerror(writer.lost() > 0 ? writer.error() : session->error()));
   }
+
+  /// Writes a histogram of what `tensor_of` gives for each parameter.
+  template <class TensorOf>
+  void add_histograms(const Context& e, std::string_view what, std::int64_t step, TensorOf tensor_of) {
+    attempt(e, "a histogram", [&] {
+      std::int64_t not_finite = 0;
+      for (const auto& [name, parameter] : e.model.named_parameters())
+        if (const torch::Tensor& tensor = tensor_of(parameter); tensor.defined())
+          not_finite += writer.add_histogram(fmt::format("{}/{}", what, name), tensor, step);
+      if (not_finite > 0 && reported.insert(what).second)
+        message(e.args, LogLevel::warning,
+                "TensorBoard: {} numbers of the {} aren't finite at step {}, and histograms show the others",
+                not_finite, what, step);
+    });
+  }
 };
 
 namespace tensorboard {
 
 namespace {
 
-/// "Nov21_09-06-38_host", whatever the locale.
-std::string name_of_now() {
-  static constexpr std::array months{"Jan", "Feb", "Mar", "Apr", "May", "Jun",
-                                     "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
-  const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  std::tm local{};
-  ::localtime_r(&now, &local);
-  return fmt::format("{}{:02}_{:02}-{:02}-{:02}_{}", months.at(static_cast<std::size_t>(local.tm_mon)),
-                     local.tm_mday, local.tm_hour, local.tm_min, local.tm_sec, host_name());
-}
-
 /// Creates a folder with a name that no other run has here, and returns its name.
 std::string new_run(const std::filesystem::path& runs) {
-  const auto first = name_of_now();
+  const auto first = fmt::format("{:%b%d_%H-%M-%S}_{}", local_time(std::time(nullptr)), host_name());
   std::error_code error;
   std::filesystem::create_directories(runs, error);
   for (int i = 1; !error; ++i) {
@@ -148,7 +151,7 @@ void TensorBoardCallback::open(const Context& e, bool is_resumed) {
                             : !named.empty()     ? "TENSORBOARD_LOGGING_DIR"
                                                  : "output_dir";
   if (!is_resumed || start_time == 0) {
-    start_time = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+    start_time = detail::unix_seconds();
     last_time = 0;
   }
   std::vector<std::filesystem::path> before;
@@ -202,32 +205,16 @@ void TensorBoardCallback::on(const GradientsComplete& e) {
   if (!open_run || !histogram_steps) return;
   open_run->histograms_are_due = histogram_timer.due_in_step(e, *histogram_steps);
   if (!open_run->histograms_are_due) return;
-  open_run->attempt(e, "a histogram", [&] {
-    std::int64_t not_finite = 0;
-    for (const auto& [name, parameter] : e.model.named_parameters())
-      if (const auto& gradient = parameter.grad(); gradient.defined())
-        not_finite += open_run->writer.add_histogram("gradients/" + name, gradient, e.state.global_step + 1);
-    if (not_finite > 0 && open_run->reported.insert("gradients").second)
-      message(
-          e.args, LogLevel::warning,
-          "TensorBoard: {} numbers of the gradients aren't finite at step {}, and histograms show the others",
-          not_finite, e.state.global_step + 1);
-  });
+  open_run->add_histograms(
+      e, "gradients", e.state.global_step + 1,
+      [](const torch::Tensor& parameter) -> const torch::Tensor& { return parameter.grad(); });
   last_time = open_run->writer.last_time();
 }
 
 void TensorBoardCallback::on(const StepEnd& e) {
   if (!open_run || !std::exchange(open_run->histograms_are_due, false)) return;
-  open_run->attempt(e, "a histogram", [&] {
-    std::int64_t not_finite = 0;
-    for (const auto& [name, parameter] : e.model.named_parameters())
-      not_finite += open_run->writer.add_histogram("parameters/" + name, parameter, e.state.global_step);
-    if (not_finite > 0 && open_run->reported.insert("parameters").second)
-      message(e.args, LogLevel::warning,
-              "TensorBoard: {} numbers of the parameters aren't finite at step {}, and histograms show the "
-              "others",
-              not_finite, e.state.global_step);
-  });
+  open_run->add_histograms(e, "parameters", e.state.global_step,
+                           [](const torch::Tensor& parameter) -> const torch::Tensor& { return parameter; });
   last_time = open_run->writer.last_time();
 }
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <boost/crc.hpp>
-#include <chrono>
+#include <boost/endian/conversion.hpp>
 #include <protozero/pbf_reader.hpp>
 #include <system_error>
 #include <utility>
@@ -14,7 +14,7 @@
 #include "etude/base/error.hpp"
 #include "etude/integrations/shared/environment.hpp"
 #include "etude/io/mapped_file.hpp"
-#include "etude/reflect/key_values.hpp"
+#include "etude/reflect/read_text.hpp"
 
 namespace etude::inline v0::detail::tensorboard {
 
@@ -23,14 +23,14 @@ namespace {
 constexpr std::size_t crc_size = 4;
 constexpr std::string_view file_prefix = "events.out.tfevents.";
 
-void put_little_endian(char* to, std::uint64_t number, std::size_t bytes) {
-  for (std::size_t i = 0; i < bytes; ++i) to[i] = static_cast<char>(number >> (8 * i) & 0xff);
+unsigned char* bytes_of(std::string& record, std::size_t at) {
+  return reinterpret_cast<unsigned char*>(record.data() + at);
 }
 
-std::uint64_t little_endian(std::string_view bytes) {
-  std::uint64_t number = 0;
-  for (std::size_t i = bytes.size(); i-- > 0;) number = number << 8 | static_cast<unsigned char>(bytes[i]);
-  return number;
+/// Whether the checksum at the beginning of `rest` is that of `bytes`.
+bool is_crc_of(std::string_view bytes, std::string_view rest) {
+  return boost::endian::load_little_u32(reinterpret_cast<const unsigned char*>(rest.data())) ==
+         masked_crc(bytes);
 }
 
 }  // namespace
@@ -43,11 +43,12 @@ std::uint32_t masked_crc(std::string_view bytes) {
 }
 
 void seal(std::string& record) {
-  put_little_endian(record.data(), record.size() - header_size, 8);
-  put_little_endian(record.data() + 8, masked_crc(std::string_view(record).substr(0, 8)), crc_size);
-  const auto crc = masked_crc(std::string_view(record).substr(header_size));
-  record.resize(record.size() + crc_size);
-  put_little_endian(record.data() + record.size() - crc_size, crc, crc_size);
+  const auto end = record.size();
+  boost::endian::store_little_u64(bytes_of(record, 0), end - header_size);
+  boost::endian::store_little_u32(bytes_of(record, 8), masked_crc(std::string_view(record).substr(0, 8)));
+  record.resize(end + crc_size);
+  boost::endian::store_little_u32(
+      bytes_of(record, end), masked_crc(std::string_view(record).substr(header_size, end - header_size)));
 }
 
 std::vector<std::filesystem::path> event_files(const std::filesystem::path& folder) {
@@ -100,16 +101,16 @@ std::vector<std::string> records_from(const std::vector<std::filesystem::path>& 
       const MappedFile file(path);
       auto rest = file.text();
       while (rest.size() >= header_size) {
-        const auto size = little_endian(rest.substr(0, 8));
-        if (masked_crc(rest.substr(0, 8)) != little_endian(rest.substr(8, crc_size)) ||
-            size > rest.size() - header_size || rest.size() - header_size - size < crc_size)
+        const auto size = boost::endian::load_little_u64(reinterpret_cast<const unsigned char*>(rest.data()));
+        if (!is_crc_of(rest.substr(0, 8), rest.substr(8)) || size > rest.size() - header_size ||
+            rest.size() - header_size - size < crc_size)
           break;
         const auto data = rest.substr(header_size, size);
         const auto record = rest.substr(0, header_size + size + crc_size);
         const auto info = info_of(data);
         if (info.starts) std::erase_if(found, [&](const auto& one) { return one.first >= info.step; });
         if (info.has_summary && info.step >= step && info.time <= time) {
-          if (masked_crc(data) != little_endian(record.substr(header_size + size))) break;
+          if (!is_crc_of(data, record.substr(header_size + size))) break;
           found.emplace_back(info.step, record);
         }
         rest.remove_prefix(record.size());
@@ -128,9 +129,7 @@ namespace {
 /// name only.
 std::int64_t second_for(const std::filesystem::path& folder) {
   constexpr std::int64_t most = 9'999'999'999;
-  auto second =
-      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
-          .count();
+  auto second = unix_milliseconds() / 1000;
   for (const auto& file : event_files(folder)) {
     auto name = file.filename().string();
     if (!name.starts_with(file_prefix)) continue;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
-#include <vector>
 
 namespace etude::inline v0::detail::tensorboard {
 

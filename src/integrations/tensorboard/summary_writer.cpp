@@ -1,14 +1,13 @@
 #include "etude/integrations/tensorboard/summary_writer.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <cstddef>
-#include <iterator>
 #include <protozero/pbf_writer.hpp>
 #include <variant>
 
 #include "etude/base/utf8.hpp"
+#include "etude/integrations/shared/environment.hpp"
+#include "etude/integrations/shared/text.hpp"
 #include "etude/integrations/tensorboard/event_file.hpp"
 #include "etude/integrations/tensorboard/graph.hpp"
 #include "etude/integrations/tensorboard/histogram.hpp"
@@ -21,20 +20,10 @@ namespace {
 
 using Message = protozero::pbf_writer;
 
-/// Readers stop at a record with invalid UTF-8.
-std::string utf8(std::string_view text) { return mended_utf8(text); }
-
 void put_metadata(Message& value, std::string_view plugin, std::string_view content) {
   Message metadata(value, 9), data(metadata, 1);
   data.add_string(1, plugin.data(), plugin.size());
   if (!content.empty()) data.add_bytes(2, content.data(), content.size());
-}
-
-/// A value of the HPARAMS page, which is pure metadata.
-void put_hparams(Message& event, std::string_view tag, std::string_view content) {
-  Message summary(event, 5), value(summary, 1);
-  value.add_string(1, tag.data(), tag.size());
-  put_metadata(value, "hparams", content);
 }
 
 /// As google.protobuf.Value. A number that isn't finite becomes a text, or the whole page would fail.
@@ -49,13 +38,9 @@ void put_value(Message& entry, const nlohmann::ordered_json& json) {
                         : json.get<double>() > 0       ? "Infinity"
                                                        : "-Infinity");
   else if (json.is_string())
-    value.add_string(3, utf8(json.get<std::string>()));
+    value.add_string(3, mended_utf8(json.get<std::string>()));
   else
-    value.add_string(3, json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
-}
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+    value.add_string(3, json_line(json));
 }
 
 }  // namespace
@@ -74,13 +59,22 @@ SummaryWriter::SummaryWriter(const std::filesystem::path& log_dir)
 template <class Fill>
 void SummaryWriter::add_event(std::int64_t global_step, Fill fill) {
   std::string record(detail::tensorboard::header_size, '\0');
-  last_time_ = std::max(last_time_, detail::tensorboard::now());
+  last_time_ = std::max(last_time_, detail::unix_seconds());
   detail::tensorboard::Message event(record);
   event.add_double(1, last_time_);
   if (global_step != 0) event.add_int64(2, global_step);
   fill(event);
   detail::tensorboard::seal(record);
   file_.append(record);
+}
+
+template <class Fill>
+void SummaryWriter::add_value(const std::string& tag, std::int64_t global_step, Fill fill) {
+  add_event(global_step, [&](auto& event) {
+    detail::tensorboard::Message summary(event, 5), value(summary, 1);
+    value.add_string(1, mended_utf8(tag));  // readers stop at a record with invalid UTF-8
+    fill(value);
+  });
 }
 
 void SummaryWriter::add_scalar(std::string_view tag, double value, std::int64_t global_step) {
@@ -94,16 +88,14 @@ void SummaryWriter::add_scalars(const std::vector<std::pair<std::string, double>
     detail::tensorboard::Message summary(event, 5);
     for (const auto& [tag, number] : values) {
       detail::tensorboard::Message value(summary, 1);
-      value.add_string(1, detail::tensorboard::utf8(tag));
+      value.add_string(1, mended_utf8(tag));
       value.add_float(2, static_cast<float>(number));
     }
   });
 }
 
 void SummaryWriter::add_text(std::string_view tag, std::string_view text, std::int64_t global_step) {
-  add_event(global_step, [&](auto& event) {
-    detail::tensorboard::Message summary(event, 5), value(summary, 1);
-    value.add_string(1, detail::tensorboard::utf8(tag) + "/text_summary");
+  add_value(std::string(tag) + "/text_summary", global_step, [&](auto& value) {
     {
       detail::tensorboard::Message tensor(value, 8);
       tensor.add_enum(1, 7);  // DT_STRING
@@ -111,7 +103,7 @@ void SummaryWriter::add_text(std::string_view tag, std::string_view text, std::i
         detail::tensorboard::Message shape(tensor, 2), dim(shape, 2);
         dim.add_int64(1, 1);
       }
-      tensor.add_bytes(8, detail::tensorboard::utf8(text));
+      tensor.add_bytes(8, mended_utf8(text));
     }
     detail::tensorboard::put_metadata(value, "text", "");
   });
@@ -120,9 +112,7 @@ void SummaryWriter::add_text(std::string_view tag, std::string_view text, std::i
 void SummaryWriter::add_sample(std::string_view tag, const Sample& sample, std::int64_t global_step) {
   if (const auto* text = std::get_if<std::string>(&sample.content)) return add_text(tag, *text, global_step);
   const auto file = detail::sample_file(sample);
-  add_event(global_step, [&](auto& event) {
-    detail::tensorboard::Message summary(event, 5), value(summary, 1);
-    value.add_string(1, detail::tensorboard::utf8(tag));
+  add_value(std::string(tag), global_step, [&](auto& value) {
     if (const auto* image = std::get_if<ImageSample>(&sample.content)) {
       detail::tensorboard::Message message(value, 4);
       message.add_int32(1, static_cast<std::int32_t>(image->pixels.size(0)));
@@ -147,9 +137,7 @@ std::int64_t SummaryWriter::add_histogram(std::string_view tag, const at::Tensor
                                           std::int64_t global_step) {
   const auto histogram = detail::tensorboard::histogram_of(values);
   if (histogram.num > 0)
-    add_event(global_step, [&](auto& event) {
-      detail::tensorboard::Message summary(event, 5), value(summary, 1);
-      value.add_string(1, detail::tensorboard::utf8(tag));
+    add_value(std::string(tag), global_step, [&](auto& value) {
       detail::tensorboard::Message histo(value, 5);
       histo.add_double(1, histogram.min);
       histo.add_double(2, histogram.max);
@@ -175,14 +163,13 @@ void SummaryWriter::add_hparams(const std::vector<std::pair<std::string, nlohman
     for (const auto& [name, json] : hparams) {
       if (json.is_null()) continue;
       detail::tensorboard::Message entry(session, 1);
-      entry.add_string(1, detail::tensorboard::utf8(name));
+      entry.add_string(1, mended_utf8(name));
       detail::tensorboard::put_value(entry, json);
     }
     session.add_double(5, started);
   }
-  add_event(0, [&](auto& event) {
-    detail::tensorboard::put_hparams(event, "_hparams_/session_start_info", content);
-  });
+  add_value("_hparams_/session_start_info", 0,
+            [&](auto& value) { detail::tensorboard::put_metadata(value, "hparams", content); });
 }
 
 void SummaryWriter::add_session_end(SessionStatus status) {
@@ -190,11 +177,10 @@ void SummaryWriter::add_session_end(SessionStatus status) {
   {
     detail::tensorboard::Message data(content), session(data, 4);
     session.add_enum(1, static_cast<std::int32_t>(status));
-    session.add_double(2, detail::tensorboard::now());
+    session.add_double(2, detail::unix_seconds());
   }
-  add_event(0, [&](auto& event) {
-    detail::tensorboard::put_hparams(event, "_hparams_/session_end_info", content);
-  });
+  add_value("_hparams_/session_end_info", 0,
+            [&](auto& value) { detail::tensorboard::put_metadata(value, "hparams", content); });
 }
 
 void SummaryWriter::add_session_start(std::int64_t global_step) {

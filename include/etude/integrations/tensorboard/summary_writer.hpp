@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -73,6 +72,8 @@ class SummaryWriter {
  private:
   template <class Fill>
   void add_event(std::int64_t global_step, Fill fill);
+  template <class Fill>
+  void add_value(const std::string& tag, std::int64_t global_step, Fill fill);
 
   std::filesystem::path log_dir_, path_;
   detail::AppendFile file_;
