@@ -381,32 +381,41 @@ TEST_CASE("dropout drops in training mode only, whichever mode was exported") {
   }
 }
 
-x::Model batch_norm(bool training) {
-  return with("aten.batch_norm.default",
-              {{"weight", x::none},
-               {"bias", x::none},
-               {"running_mean", x::tensor("b_mean")},
-               {"running_var", x::tensor("b_var")},
-               {"training", x::flag(training)},
-               {"momentum", x::real(0.5)},
-               {"eps", x::real(0)},
-               {"cudnn_enabled", x::flag(false)}},
-              {x::buffer("mean"), x::buffer("var")}, {"s0", "1"});
+/// A batch norm as its module calls it or, if `is_native`, as an export for inference decomposes it.
+x::Model batch_norm(bool training, bool is_native = false) {
+  x::Named arguments{{"weight", x::none},
+                     {"bias", x::none},
+                     {"running_mean", x::tensor("b_mean")},
+                     {"running_var", x::tensor("b_var")},
+                     {"training", x::flag(training)},
+                     {"momentum", x::real(0.5)},
+                     {"eps", x::real(0)}};
+  if (!is_native) arguments.emplace_back("cudnn_enabled", x::flag(false));
+  auto model = with("aten.batch_norm.default", arguments, {x::buffer("mean"), x::buffer("var")}, {"s0", "1"});
+  if (is_native) {
+    arguments.emplace_back("input", x::tensor("x"));
+    model.nodes = {x::call("aten.native_batch_norm.default", arguments,
+                           {x::tensor("y"), x::tensor("mean"), x::tensor("deviation")})};
+  }
+  return model;
 }
 
 TEST_CASE("batch norm takes the batch's statistics in training mode, and the running ones in evaluation") {
-  for (const bool exported : {true, false}) {
-    CAPTURE(exported);
-    auto module = x::module_of(batch_norm(exported), {{"mean", numbers({0})}, {"var", numbers({4})}});
-    const auto batch = numbers({1, 3}).reshape({2, 1});
-    module->eval();
-    CHECK(module->forward(batch).single().flatten().equal(numbers({0.5, 1.5})));
-    CHECK(module->named_buffers()["mean"].item<float>() == 0);
-    module->train();
-    CHECK(module->forward(batch).single().flatten().equal(numbers({-1, 1})));
-    CHECK(module->named_buffers()["mean"].item<float>() == 1);  // half of the batch's 2
-    CHECK(module->named_buffers()["var"].item<float>() == 3);   // half of 4, and of the batch's unbiased 2
-  }
+  for (const bool exported : {true, false})
+    for (const bool is_native : {true, false}) {
+      CAPTURE(exported);
+      CAPTURE(is_native);
+      auto module =
+          x::module_of(batch_norm(exported, is_native), {{"mean", numbers({0})}, {"var", numbers({4})}});
+      const auto batch = numbers({1, 3}).reshape({2, 1});
+      module->eval();
+      CHECK(module->forward(batch).single().flatten().equal(numbers({0.5, 1.5})));
+      CHECK(module->named_buffers()["mean"].item<float>() == 0);
+      module->train();
+      CHECK(module->forward(batch).single().flatten().equal(numbers({-1, 1})));
+      CHECK(module->named_buffers()["mean"].item<float>() == 1);  // half of the batch's 2
+      CHECK(module->named_buffers()["var"].item<float>() == 3);   // half of 4, and of the batch's unbiased 2
+    }
 }
 
 TEST_CASE("instance norm without running statistics takes the example's in both modes") {

@@ -12,6 +12,7 @@
 #include "common/fault_of.hpp"
 #include "common/folder.hpp"
 #include "common/zip_bytes.hpp"
+#include "etude/formats/zip_archive.hpp"
 
 namespace model_load_exported_test {
 

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 
+#include "etude/base/error.hpp"
 #include "etude/model/exported_module.hpp"
 
 namespace etude::inline v0 {
