@@ -27,8 +27,8 @@ TEST_CASE("all faults are thrown together, one per line, and none without any") 
 }
 
 TEST_CASE("faults that were found elsewhere come first") {
-  Faults faults({"one {}"});
-  faults.add({"two", "three"});
+  Faults faults({"one {}", "two"});
+  faults.add("three");
   CHECK(faults.lines() == std::vector<std::string>{"one {}", "two", "three"});
 }
 

@@ -19,7 +19,6 @@ class Faults {
   void add(fmt::format_string<Parts...> format, Parts&&... parts) {
     lines_.push_back(fmt::format(format, std::forward<Parts>(parts)...));
   }
-  void add(const std::vector<std::string>& lines) { lines_.insert(lines_.end(), lines.begin(), lines.end()); }
 
   /// Adds "field is value: must be allowed" unless it is `good`.
   template <class Value>

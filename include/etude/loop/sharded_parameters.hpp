@@ -13,7 +13,7 @@ namespace etude::inline v0::detail {
 [[noreturn]] void refuse_reader(std::string_view callback);
 
 /// Divides the state of the optimizers, unless it is divided already, and the rest of the stage among the
-/// processes. Throws ArgumentError for a model or an argument that doesn't work with the stage.
+/// processes. Throws ArgumentError for a model that doesn't work with the stage.
 void shard_optimizers(const RunSettings& run, Trained& trained);
 
 /// Throws `error`, which ends the training in all processes: they exchange the parameters of units, so they
