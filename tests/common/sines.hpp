@@ -74,7 +74,6 @@ inline auto loss_that_stops(int last, std::string reason) {
 
 /// Ends a training of several processes in one of them.
 struct BreaksAfterStep5 {
-  using this_callback = BreaksAfterStep5;
   void on(const etude::StepEnd& e) {
     if (e.args.process_index() == 1 && e.state.global_step == 5) throw std::runtime_error("broken");
   }

@@ -130,7 +130,6 @@ TEST_CASE("each phase trains as a loop by hand with an optimizer of its own, to 
 
 /// Records the phases, epochs and steps, with the state at each.
 struct Course {
-  using this_callback = Course;
   std::vector<std::string> lines;
   bool with_steps = true;
   void on(const etude::TrainBegin& e) { add(e, "train"); }
@@ -310,7 +309,6 @@ TEST_CASE("what a phase changes ends with it, however the training ends") {
 }
 
 struct Seen {
-  using this_callback = Seen;
   std::vector<double>* numbers = nullptr;
   void on(const etude::BatchFetched& e) const {
     numbers->push_back(e.batch.inputs[0][0][0].template item<double>());

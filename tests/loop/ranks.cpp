@@ -329,7 +329,6 @@ TEST_CASE("an evaluation and a prediction give the same as in one process, in or
 
 /// Makes the given request in one process at the end of a step.
 struct AskAt {
-  using this_callback = AskAt;
   std::int64_t rank = 0, step = 0;
   bool etude::TrainerControl::*what = nullptr;
   void on(const etude::StepEnd& e) {
@@ -358,7 +357,6 @@ TEST_CASE("the request of one process is that of all") {
 }
 
 struct StopsIn {
-  using this_callback = StopsIn;
   template <class Event>
   static void stop(const Event& e) {
     if (e.args.process_index() == 1 && e.state.global_step == 3)
@@ -367,7 +365,6 @@ struct StopsIn {
 };
 template <class Event>
 struct StopsInEvent : StopsIn {
-  using this_callback = StopsInEvent;
   void on(const Event& e) { stop(e); }
 };
 
@@ -515,7 +512,6 @@ TEST_CASE("main_process_first lets the first process finish before the others be
 TEST_CASE("a request in a handler of a log in one process is that of all") {
   if (toy::launches(2)) return;
   struct AsksInLog {
-    using this_callback = AsksInLog;
     void on(const etude::Log& e) {
       const bool is_first = !std::exchange(has_heard, true);
       if (e.args.process_index() == 1 && is_first) e.control.should_evaluate = true;
@@ -619,7 +615,6 @@ TEST_CASE("without the conversion, the buffers of all processes are those of the
 TEST_CASE("what processes log is averaged, and only the first writes") {
   if (toy::launches(2)) return;
   struct LogsRank {
-    using this_callback = LogsRank;
     void on(const etude::StepEnd& e) {
       e.log("rank", static_cast<double>(e.args.process_index()));
       if (e.args.process_index() == 1) e.log("of_one", 7);
@@ -680,7 +675,6 @@ TEST_CASE("a trainer without the policy refuses to be one of several processes")
 
 /// Takes its time in one process.
 struct SlowIn {
-  using this_callback = SlowIn;
   std::int64_t rank = -1;
   void on(const etude::BackwardEnd& e) const {
     std::this_thread::sleep_for(std::chrono::milliseconds(e.args.process_index() == rank ? 25 : 5));

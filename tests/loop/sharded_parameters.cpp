@@ -135,7 +135,6 @@ TEST_CASE("a second training and saved weights are those of whole parameters") {
 }
 
 struct SeesNaNInUnits {
-  using this_callback = SeesNaNInUnits;
   void on(const etude::StepEnd& e) {
     for (const auto& [name, parameter] : e.model.named_parameters()) {
       CHECK(parameter.isnan().all().item<bool>() == name.starts_with("layers."));
@@ -198,7 +197,6 @@ TEST_CASE("with shares of the parameters, a callback that reads them is refused 
 
 /// Reads the parameters if it is told to.
 struct Reader {
-  using this_callback = Reader;
   bool reads = true;
   bool reads_parameters() const { return reads; }
   void on(const etude::StepEnd&) { ++steps; }
@@ -252,7 +250,6 @@ TEST_CASE("with shares of the parameters, a StopTraining of one process's loss e
 TEST_CASE("with shares of the parameters, a callback of one process stops all") {
   if (toy::launches(2)) return;
   struct Stops {
-    using this_callback = Stops;
     void on(const etude::SubstepEnd& e) {
       if (e.args.process_index() == 1 && e.state.global_step == 2) e.control.request_stop("enough");
     }

@@ -338,7 +338,6 @@ TEST_CASE("with shares of the parameters, the best model is loaded at the end") 
 }
 
 struct SavesAtTheEnd {
-  using this_callback = SavesAtTheEnd;
   std::string folder = "";
   double loss = 0;
   void on(const etude::TrainEnd& e) {
@@ -370,7 +369,6 @@ TEST_CASE("with shares of the parameters, TrainEnd sees whole parameters, in one
 }
 
 struct EvaluatesBeforePush {
-  using this_callback = EvaluatesBeforePush;
   int pushes = 0;
   void on(const etude::PushBegin& e) {
     ++pushes;

@@ -16,8 +16,6 @@ namespace etude::inline v0 {
 /// requests, is part of its time. Run-time callbacks are counted together, as `RuntimeCallbacks`.
 class CallbackTimes {
  public:
-  using this_callback = CallbackTimes;
-
   /// One callback in one event.
   struct Row {
     std::string_view callback, event;

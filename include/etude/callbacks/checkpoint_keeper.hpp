@@ -18,7 +18,6 @@ using StepsByName = std::map<std::string, std::int64_t>;
 /// decides which checkpoints to copy, under which names, and which copies to remove. Its state lists the
 /// copies that are requested but not made yet.
 struct CheckpointKeeper {
-  using this_callback = CheckpointKeeper;
   ETUDE_STRUCT(CheckpointKeeper, (StepsByName, wanted, "copies whose checkpoint isn't written yet, by name"),
                (StepsByName, begun, "copies whose checkpoint is being written"));
 

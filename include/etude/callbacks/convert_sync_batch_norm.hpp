@@ -11,8 +11,6 @@ namespace etude::inline v0 {
 /// one process it changes nothing, and logs that at level info. Warns after the first epoch if the model has
 /// used no batch norm. Named after pytorch-accelerated's callback.
 struct ConvertSyncBatchNormCallback {
-  using this_callback = ConvertSyncBatchNormCallback;
-
   void on(const TrainBegin& e);
   void on(const EpochEnd& e);
   void on(const TrainEnd&) { synced_.reset(); }

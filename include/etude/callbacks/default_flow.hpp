@@ -13,7 +13,6 @@ namespace etude::inline v0 {
 /// unit other than steps ends with the first step that completes it; an interval of time starts over in a
 /// resumed run.
 struct DefaultFlowCallback {
-  using this_callback = DefaultFlowCallback;
   void on(const TrainBegin& e);
 
   void on(const StepEnd& e);

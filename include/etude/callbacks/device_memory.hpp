@@ -17,7 +17,6 @@ namespace etude::inline v0 {
 /// `memory/peak_reserved_mem`. Always, for this process: `memory/resident_mem`, `memory/peak_resident_mem`.
 /// Never waits for the device. Put it after the callbacks that request logs.
 struct DeviceMemoryMonitor {
-  using this_callback = DeviceMemoryMonitor;
   struct State {
     ETUDE_STRUCT(State, (std::int64_t, last_logged_step, "step of the last log with memory values", -1));
   };
@@ -45,7 +44,6 @@ struct DeviceMemoryMonitor {
 /// sampling thread, because the system records the peak. If the peak can't be reset (macOS), a peak below an
 /// earlier one isn't seen. The metrics of training are also logged.
 struct MemoryMetricsCallback {
-  using this_callback = MemoryMetricsCallback;
   void on(const InitEnd& e);
   void on(const TrainBegin& e);
   void on(Log& e);

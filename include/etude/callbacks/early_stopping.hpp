@@ -34,7 +34,6 @@ ETUDE_ENUM(EarlyStoppingThreshold, each_evaluation, cumulative);
 /// Throws ArgumentError at the beginning of training without an `eval_dataset`, or for numbers out of range;
 /// MetricError, listing the available names, if no evaluation has the metric.
 struct EarlyStoppingCallback {
-  using this_callback = EarlyStoppingCallback;
   ETUDE_STRUCT(
       EarlyStoppingCallback,
       (std::int64_t, early_stopping_patience,

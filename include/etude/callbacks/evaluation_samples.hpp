@@ -26,7 +26,6 @@ namespace etude::inline v0 {
 /// without `make` or for numbers out of range. An exception of `make` ends the training, as any callback's
 /// does.
 struct EvaluationSamplesCallback {
-  using this_callback = EvaluationSamplesCallback;
   ETUDE_STRUCT(EvaluationSamplesCallback,
                (std::int64_t, every_n_evaluations, "evaluations between samples" | at_least(1), 1),
                (std::int64_t, seed, "seed of the random numbers of `make`" | at_least(0), 42));

@@ -21,7 +21,6 @@ namespace etude::inline v0 {
 ///
 /// Throws ArgumentError at TrainBegin if the file can't be written.
 struct CSVLoggerCallback {
-  using this_callback = CSVLoggerCallback;
   ETUDE_STRUCT(CSVLoggerCallback, (std::string, path, "the file, relative to output_dir", "metrics.csv"),
                (bool, append, "keep the rows of earlier trainings", false));
 
@@ -46,7 +45,6 @@ struct CSVLoggerCallback {
 ///
 /// Throws ArgumentError at TrainBegin if the file can't be written.
 struct JSONLinesLoggerCallback {
-  using this_callback = JSONLinesLoggerCallback;
   ETUDE_STRUCT(JSONLinesLoggerCallback,
                (std::string, path, "the file, relative to output_dir", "metrics.jsonl"),
                (bool, append, "keep the lines of earlier trainings", false));

@@ -14,7 +14,6 @@ namespace etude::inline v0 {
 ///
 /// Throws ArgumentError before training for an epoch below 0 or a number below 1.
 struct GradientAccumulationScheduler {
-  using this_callback = GradientAccumulationScheduler;
   std::map<std::int64_t, std::int64_t> scheduling = {};  ///< micro-batches per update, by first epoch
 
   void on(AccumulationPlanned& e) const;

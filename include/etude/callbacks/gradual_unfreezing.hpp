@@ -25,7 +25,6 @@ namespace etude::inline v0 {
 /// Throws ArgumentError before training for names that no module has, intervals other than epochs and steps,
 /// more moments than groups to unfreeze, and `args.cuda_graph`.
 struct GradualUnfreezingCallback {
-  using this_callback = GradualUnfreezingCallback;
   ETUDE_STRUCT(
       GradualUnfreezingCallback,
       (std::vector<std::string>, layer_groups,

@@ -23,7 +23,6 @@ ETUDE_ENUM(LearningRateInterval, step, epoch);
 ///
 /// Unlike Lightning's it needs no logger, and its values belong to the step that they are logged with.
 struct LearningRateMonitor {
-  using this_callback = LearningRateMonitor;
   ETUDE_STRUCT(LearningRateMonitor,
                (LearningRateInterval, logging_interval,
                 "log with every log of training steps, or once per epoch", LearningRateInterval::step),

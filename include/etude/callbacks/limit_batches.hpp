@@ -14,7 +14,6 @@ namespace etude::inline v0 {
 /// last accumulation group still makes an update. Predictions aren't limited. To limit the batches of an
 /// unmodified program, see `LimitBatches`. Throws ArgumentError for a number below 1.
 struct LimitBatchesCallback {
-  using this_callback = LimitBatchesCallback;
   ETUDE_STRUCT(LimitBatchesCallback,
                (std::int64_t, num_batches, "batches of an epoch or an evaluation" | at_least(1), 0));
 

@@ -17,7 +17,6 @@ namespace etude::inline v0 {
 /// that watch a metric, unless their `count_intermediate` is false. Throws ArgumentError for a number below
 /// 1.
 struct LimitEvalStepsCallback {
-  using this_callback = LimitEvalStepsCallback;
   ETUDE_STRUCT(LimitEvalStepsCallback,
                (std::int64_t, num_eval_steps, "batches of a limited evaluation" | at_least(1), 0),
                (bool, limit_intermediate_only, "don't limit evaluations outside of an epoch", true));

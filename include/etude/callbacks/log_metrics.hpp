@@ -39,7 +39,6 @@ void print_metrics(const Context& e, const Metrics& metrics);
 template <class Derived>
 class LogMetricsBase {
  public:
-  using this_callback = LogMetricsBase;
   using runs_after = callbacks<RunHistoryCallback>;
 
   /// Logs the metrics that it records itself, as a RunHistoryCallback would.

@@ -43,7 +43,6 @@ struct UndoneSteps {
 /// Throws ArgumentError at the beginning of training for numbers out of range and for an optimizer that
 /// evaluates its loss several times per step.
 struct LossSpikeCallback {
-  using this_callback = LossSpikeCallback;
   ETUDE_STRUCT(
       LossSpikeCallback,
       (LossSpikeAction, action, "reaction to a spike: warn, stop or roll_back", LossSpikeAction::roll_back),

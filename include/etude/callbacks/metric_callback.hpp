@@ -23,7 +23,6 @@ template <metrics::StreamingMetric... Ms>
   requires(sizeof...(Ms) > 0)
 class MetricCallback {
  public:
-  using this_callback = MetricCallback;
   MetricCallback() = default;
   explicit MetricCallback(Ms... metrics) : metrics_(std::move(metrics)...) {}
 

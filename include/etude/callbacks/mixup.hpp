@@ -11,8 +11,6 @@ namespace etude::inline v0 {
 /// in it, so the result is the same with any number of workers and in a resumed training.
 class BatchMixing {
  public:
-  using this_callback = BatchMixing;
-
   void on(const TrainBegin&) { place_ = 0; }
   void on(const StepBegin&) { place_ = 0; }
   void on(BatchFetched& e);
@@ -30,15 +28,11 @@ class BatchMixing {
 
 /// Mixes training batches with `mix_up`, on their device; evaluation batches don't change.
 struct MixUp : BatchMixing {
-  using this_callback = MixUp;
-
   explicit MixUp(MixingOptions mixing = {}) : BatchMixing(mixing, mix_up) {}
 };
 
 /// Mixes training batches with `cut_mix`, on their device; evaluation batches don't change.
 struct CutMix : BatchMixing {
-  using this_callback = CutMix;
-
   explicit CutMix(MixingOptions mixing = {}) : BatchMixing(mixing, cut_mix) {}
 };
 

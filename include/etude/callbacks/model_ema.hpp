@@ -30,7 +30,6 @@ namespace etude::inline v0 {
 /// Throws ArgumentError at the beginning of training for a decay outside [0, 1] and the like, MetricError if
 /// an evaluation has no `watch_metric`, CheckpointError if a checkpoint's average doesn't fit.
 struct ModelEmaCallback {
-  using this_callback = ModelEmaCallback;
   static constexpr const char* file = "ema_model.safetensors";  ///< in a checkpoint
 
   ETUDE_STRUCT(

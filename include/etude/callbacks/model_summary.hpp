@@ -41,7 +41,6 @@ ModelSummary summary(const Model& model, std::int64_t max_depth = -1);
 /// With `memory`, it adds an estimate of the training's memory: see `estimate_memory`, which runs a few steps
 /// and undoes them, and works in one process only.
 struct ModelSummaryCallback {
-  using this_callback = ModelSummaryCallback;
   ETUDE_STRUCT(ModelSummaryCallback,
                (std::int64_t, max_depth,
                 "depth of the listed layers: 1 is the model's children, -1 everything", 1),

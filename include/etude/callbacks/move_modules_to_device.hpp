@@ -20,7 +20,6 @@ namespace etude::inline v0 {
 /// skips predictions.
 class MoveModulesToDeviceCallback {
  public:
-  using this_callback = MoveModulesToDeviceCallback;
   /// Throws ArgumentError for a null pointer or an empty holder.
   template <class... Modules>
     requires(sizeof...(Modules) > 0 &&

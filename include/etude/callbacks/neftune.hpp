@@ -27,7 +27,6 @@ TORCH_MODULE(NEFTuneEmbedding);
 /// Hugging Face's arguments. Throws ArgumentError before training if the model has none, and unless the value
 /// is finite and above 0.
 struct NEFTuneCallback {
-  using this_callback = NEFTuneCallback;
   ETUDE_STRUCT(NEFTuneCallback,
                (double, neftune_noise_alpha, "scale of the noise; the paper uses 5 to 15" | above(0), 5.0));
 

@@ -51,7 +51,6 @@ class NormLogger {
 /// interval in another unit, such as "1ep", it measures the first step after the interval. Throws
 /// ArgumentError for an invalid interval.
 struct GradientNormMonitor {
-  using this_callback = GradientNormMonitor;
   ETUDE_STRUCT(GradientNormMonitor,
                (NormDetail, norm_detail, "global norm, or also those of each layer or parameter",
                 NormDetail::global),
@@ -69,7 +68,6 @@ struct GradientNormMonitor {
 /// Logs the same as GradientNormMonitor, but for the gradients after clipping, which the optimizer receives.
 /// The trainer then clips in a separate pass.
 struct ClippedGradientNormMonitor {
-  using this_callback = ClippedGradientNormMonitor;
   ETUDE_STRUCT(ClippedGradientNormMonitor,
                (NormDetail, norm_detail, "global norm, or also those of each layer or parameter",
                 NormDetail::global),
@@ -88,7 +86,6 @@ struct ClippedGradientNormMonitor {
 /// depending on `norm_detail`, `l2_norm/param/NAME` for each layer or parameter, including frozen ones. Named
 /// as in Composer's OptimizerMonitor. A log has the mean over the steps since the last one.
 struct ParameterNormMonitor {
-  using this_callback = ParameterNormMonitor;
   ETUDE_STRUCT(ParameterNormMonitor,
                (NormDetail, norm_detail, "global norm, or also those of each layer or parameter",
                 NormDetail::global),

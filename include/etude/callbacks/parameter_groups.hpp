@@ -17,7 +17,6 @@ std::string group_table(Optimizer& optimizer);
 /// Prints the optimizer's parameter groups when training begins, in the first process: see `group_table`. Put
 /// it after callbacks that freeze parameters.
 struct ParameterGroupsCallback {
-  using this_callback = ParameterGroupsCallback;
   std::function<void(std::string_view)> print = {};  ///< receives the table instead of standard output
 
   void on(const TrainBegin& e) const;

@@ -26,7 +26,6 @@ namespace etude::inline v0 {
 /// Throws DataError if the examples of a later batch have different shapes, and CheckpointError if the file
 /// can't be written.
 struct PredictionsToCSVCallback {
-  using this_callback = PredictionsToCSVCallback;
   ETUDE_STRUCT(
       PredictionsToCSVCallback,
       (std::string, path,

@@ -10,7 +10,6 @@ namespace etude::inline v0 {
 /// this name, with the same texts, on standard output. Prints in the first process of each machine only. An
 /// epoch that is resumed midway keeps its number.
 struct PrintProgressCallback {
-  using this_callback = PrintProgressCallback;
   struct State {
     ETUDE_STRUCT(State, (EpochCount, epochs, "completed epochs"));
   };

@@ -11,7 +11,6 @@ void print_logs(const Log& e);
 
 /// Prints the logs, in the first process of each machine, if `args.report` is lines.
 struct PrinterCallback {
-  using this_callback = PrinterCallback;
   void on(const Log& e);
 };
 

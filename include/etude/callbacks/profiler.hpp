@@ -20,7 +20,6 @@ namespace etude::inline v0 {
 /// Steps count from 1. Warns if the training doesn't reach these steps. Throws ArgumentError at TrainBegin
 /// for numbers below 1 and an empty path, and Error if the file can't be written.
 struct ProfilerCallback {
-  using this_callback = ProfilerCallback;
   ETUDE_STRUCT(ProfilerCallback, (std::string, path, "the file, relative to output_dir", "trace.json"),
                (std::int64_t, first_step, "the first update step of the trace" | at_least(1), 2),
                (std::int64_t, num_steps, "number of update steps in it" | at_least(1), 3),

@@ -16,7 +16,6 @@ namespace etude::inline v0 {
 /// it writes a line every ten seconds.
 class ProgressCallback {
  public:
-  using this_callback = ProgressCallback;
   void on(const TrainBegin& e);
   void on(const EpochBegin& e);
   void on(const StepEnd& e);

@@ -31,7 +31,6 @@ namespace etude::inline v0 {
 /// Logs named like `eval_confusion_0_1`, which metrics::ConfusionMatrix makes, are drawn as a matrix.
 /// Throws ArgumentError at TrainBegin if the page can't be written; later that is only reported.
 struct ReportCallback {
-  using this_callback = ReportCallback;
   static constexpr bool runs_last = true;  ///< so that it sees the changes of other callbacks
   ETUDE_STRUCT(ReportCallback, (std::string, path, "the page, relative to output_dir", "report.html"),
                (std::string, title, "its title; empty: run_name, or the name of output_dir"),

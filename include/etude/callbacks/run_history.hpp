@@ -40,7 +40,6 @@ struct EpochLossState {
 /// to an evaluation's metrics. Copies of the callback share their history.
 class RunHistoryCallback {
  public:
-  using this_callback = RunHistoryCallback;
   /// Uses a history in memory.
   RunHistoryCallback();
   /// Uses your own history. Without `reset_on_train` a training that isn't resumed appends to it. Throws

@@ -23,7 +23,6 @@ namespace etude::inline v0 {
 /// Needs libpng and the CMake target `etude::png`; etude.hpp doesn't include it. Throws CheckpointError if a
 /// file can't be written.
 struct SamplesToFolderCallback {
-  using this_callback = SamplesToFolderCallback;
   ETUDE_STRUCT(SamplesToFolderCallback,
                (std::string, folder, "the folder, relative to output_dir", "samples"));
 

@@ -26,7 +26,6 @@ namespace etude::inline v0 {
 /// Throws ArgumentError at the beginning of training without an `eval_dataset`, or if the folder contains
 /// anything else; MetricError, listing the available names, if no evaluation has `watch_metric`.
 struct SaveBestModelCallback {
-  using this_callback = SaveBestModelCallback;
   ETUDE_STRUCT(
       SaveBestModelCallback,
       (std::string, save_path, "folder for the best model; empty is best_model in output_dir", ""),

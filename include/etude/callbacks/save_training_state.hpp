@@ -26,7 +26,6 @@ namespace etude::inline v0 {
 /// Throws ArgumentError at the beginning of training for numbers below 1 and invalid intervals,
 /// CheckpointError for a folder of such a name that isn't a checkpoint.
 struct SaveTrainingStateCallback {
-  using this_callback = SaveTrainingStateCallback;
   ETUDE_STRUCT(SaveTrainingStateCallback,
                (std::string, save_dir, "folder of the copies; empty is training_states in output_dir", ""),
                (std::optional<std::int64_t>, save_every_n_epochs,

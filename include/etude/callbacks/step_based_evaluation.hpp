@@ -16,7 +16,6 @@ namespace etude::inline v0 {
 /// count for the best model and for callbacks that watch a metric, unless their `count_intermediate` is
 /// false. Throws ArgumentError without an `eval_dataset`, or for an invalid interval.
 struct StepBasedEvaluationCallback {
-  using this_callback = StepBasedEvaluationCallback;
   ETUDE_STRUCT(StepBasedEvaluationCallback,
                (Interval, eval_every_n_steps, "update steps between evaluations, or another interval"));
 

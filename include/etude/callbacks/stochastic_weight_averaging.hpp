@@ -33,7 +33,6 @@ ETUDE_ENUM(AnnealingStrategy, cos, linear);
 /// with a warning. Throws ArgumentError at the beginning of training for an option out of range,
 /// CheckpointError if a checkpoint's average doesn't fit.
 struct StochasticWeightAveragingCallback {
-  using this_callback = StochasticWeightAveragingCallback;
   static constexpr const char* file = "swa_model.safetensors";  ///< in a checkpoint
 
   ETUDE_STRUCT(

@@ -26,7 +26,6 @@ namespace etude::inline v0 {
 /// It handles `BackwardBegin`, which a trainer that overrides `training_step` must raise: otherwise it throws
 /// Error at the end of the step.
 struct TerminateOnNaNCallback {
-  using this_callback = TerminateOnNaNCallback;
   struct State {
     ETUDE_STRUCT(State, (bool, triggered, "a loss of this run was not finite", false));
   };

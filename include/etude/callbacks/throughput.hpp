@@ -35,7 +35,6 @@ double transformer_flops_per_token(double parameters, double layers, double head
 /// Throws ArgumentError at TrainBegin for numbers out of range; DataError if a batch has no input
 /// `main_input_name`.
 struct ThroughputMonitor {
-  using this_callback = ThroughputMonitor;
   ETUDE_STRUCT(ThroughputMonitor,
                (std::int64_t, window_size, "update steps to measure over" | at_least(1), 100),
                (double, flops_per_sample,

@@ -31,7 +31,6 @@ std::chrono::system_clock::time_point parse_deadline(std::string_view text);
 ///
 /// Without either, it only measures. Throws ArgumentError at TrainBegin for invalid text.
 struct TimerCallback {
-  using this_callback = TimerCallback;
   ETUDE_STRUCT(TimerCallback,
                (std::string, duration, "how long to train: 1h30m, DD:HH:MM:SS, or seconds; empty: no limit"),
                (std::string, deadline, "when to stop: YYYY-MM-DDTHH:MM:SSZ, or +HH:MM for Z; empty: never"),

@@ -32,7 +32,6 @@ using RankedCheckpoints = std::map<std::string, RankedCheckpoint>;
 /// Throws ArgumentError at the beginning of training for a `k` below 1; MetricError, listing the available
 /// names, if no evaluation has `watch_metric`.
 struct TopKCheckpointsCallback {
-  using this_callback = TopKCheckpointsCallback;
   ETUDE_STRUCT(
       TopKCheckpointsCallback, (std::int64_t, k, "number of checkpoints to keep" | at_least(1), 3),
       (std::string, watch_metric, "full name of the metric to watch", "eval_loss"),

@@ -32,7 +32,6 @@ class OperatorWatch;
 /// pass in question, and if another such callback is active in this process; ArgumentError at TrainBegin for
 /// numbers out of range.
 struct DebugUnderflowOverflowCallback {
-  using this_callback = DebugUnderflowOverflowCallback;
   ETUDE_STRUCT(DebugUnderflowOverflowCallback,
                (std::int64_t, max_frames_to_save,
                 "operators to show, up to the one that failed" | at_least(1), 21),

@@ -21,7 +21,6 @@ namespace etude::inline v0 {
 ///
 /// Throws ArgumentError at the beginning of training with another schedule.
 struct WSDCheckpointCallback {
-  using this_callback = WSDCheckpointCallback;
   ETUDE_STRUCT(WSDCheckpointCallback,
                (std::string, save_dir, "folder of the copies; empty is wsd_checkpoints in output_dir", ""));
 

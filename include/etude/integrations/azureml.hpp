@@ -32,7 +32,6 @@ namespace etude::inline v0 {
 ///
 /// Throws ArgumentError at the beginning of training, as MLflowCallback does, and without a token.
 struct AzureMLCallback {
-  using this_callback = AzureMLCallback;
   ETUDE_STRUCT(AzureMLCallback,
                (std::string, tracking_uri, "azureml:// or https://; empty is MLFLOW_TRACKING_URI", ""),
                (std::string, experiment_name,

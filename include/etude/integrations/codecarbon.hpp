@@ -63,7 +63,6 @@ struct EmissionsTotals {
 /// running in parallel measures the same. RAPL and NVML were tested with simulated files and a simulated
 /// library, not on hardware. AMD's GPUs, Apple's chips and CodeCarbon's servers are not supported.
 struct CodeCarbonCallback {
-  using this_callback = CodeCarbonCallback;
   ETUDE_STRUCT(
       CodeCarbonCallback, (std::string, project_name, "name of the project; else codecarbon", ""),
       (std::string, experiment_id, "id of the experiment; else CodeCarbon's default one", ""),

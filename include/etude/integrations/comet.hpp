@@ -45,7 +45,6 @@ struct Run;
 ///
 /// Tested with comet_ml 3.58, its `comet offline` and `comet upload`; not with Comet's own servers.
 struct CometCallback {
-  using this_callback = CometCallback;
   ETUDE_STRUCT(
       CometCallback, (std::string, project_name, "empty is COMET_PROJECT_NAME, or else Comet's default", ""),
       (std::string, workspace, "empty is COMET_WORKSPACE, or else the default of the key", ""),

@@ -49,7 +49,6 @@ using MLflowTags = std::map<std::string, std::string>;
 /// Throws ArgumentError at the beginning of training for an invalid address, tags or numbers, a spool that
 /// can't be written, and for a run or experiment that doesn't exist, if the server answers at once.
 struct MLflowCallback {
-  using this_callback = MLflowCallback;
   ETUDE_STRUCT(
       MLflowCallback, (std::string, tracking_uri, "the server's address; empty is MLFLOW_TRACKING_URI", ""),
       (std::string, experiment_name,

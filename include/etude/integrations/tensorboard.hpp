@@ -43,7 +43,6 @@ struct TensorBoardRun;
 /// Throws ArgumentError at the beginning of training, or of an earlier evaluation, for a folder that can't be
 /// written and for an invalid interval. A disk that fills up later is reported and never stops a training.
 struct TensorBoardCallback {
-  using this_callback = TensorBoardCallback;
   ETUDE_STRUCT(TensorBoardCallback,
                (std::string, logging_dir,
                 "folder of the run, ~ is the home folder; empty is TENSORBOARD_LOGGING_DIR, or a new one in "

@@ -44,7 +44,6 @@ namespace etude::inline v0 {
 /// are reported and never stop a training. Its runs were read by wandb 0.29 and 0.31, and uploaded by their
 /// `wandb sync` to a test server; never to wandb.ai.
 struct WandbCallback {
-  using this_callback = WandbCallback;
   ETUDE_STRUCT(WandbCallback, (std::string, project, "WANDB_PROJECT, settings, or else huggingface", ""),
                (std::string, name, "display name; empty is run_name of the arguments, then WANDB_NAME", ""),
                (std::string, entity, "owner: WANDB_ENTITY, settings", ""),
