@@ -1,4 +1,4 @@
-/// Measures the cost of timing by phase, of `on_non_finite` and of the report page, for a small step:
+/// Measures the cost of timing by activity, of `on_non_finite` and of the report page, for a small step:
 /// `observation_bench [--json FILE] [ROUNDS]`. Timing can't be turned off, so a training is compared with one
 /// that reads the clock many times more often.
 
@@ -24,15 +24,15 @@ TORCH_MODULE(Net);
 struct MoreSwitches {
   static constexpr int in_a_step = 8;
   int times = 0;
-  std::shared_ptr<etude::PhaseClock> clock = std::make_shared<etude::PhaseClock>();
-  std::shared_ptr<etude::PhaseClock::Run> run = {};
+  std::shared_ptr<etude::ActivityClock> clock = std::make_shared<etude::ActivityClock>();
+  std::shared_ptr<etude::ActivityClock::Run> run = {};
 
   void on(const etude::TrainBegin& e) {
-    run = std::make_shared<etude::PhaseClock::Run>(*clock, e.args, etude::default_file_system(), true);
+    run = std::make_shared<etude::ActivityClock::Run>(*clock, e.args, etude::default_file_system(), true);
   }
   void on(const etude::StepEnd&) {
     for (int i = 0; i < times * in_a_step / 2; ++i)
-      const etude::PhaseClock::Scope scope(*clock, etude::TimedPhase::callbacks);
+      const etude::ActivityClock::Scope scope(*clock, etude::TimedActivity::callbacks);
   }
   void on(const etude::TrainEnd&) { run.reset(); }
 };

@@ -50,7 +50,7 @@ std::vector<std::string_view> AnyTrainer::callback_names() { return events_.call
 
 std::vector<EventHandlers> AnyTrainer::event_handlers() const { return events_.event_handlers(); }
 
-TimeByPhase AnyTrainer::time_by_phase() const { return events_.core().phase_clock.times(); }
+TimeByActivity AnyTrainer::time_by_activity() const { return events_.core().activity_clock.times(); }
 
 const TrainerOptions& AnyTrainer::options() const { return events_.core().options; }
 

@@ -73,7 +73,7 @@ def parameters():
     for name, (_, _, _, body, path) in sorted(ALL.items()):
         if name in READ_NO_PARAMETERS or "reads_parameters()" in body or not callback_table.is_callback(name):
             continue
-        source = ROOT / "src" / included(path).relative_to(HEADERS).with_suffix("")
+        source = ROOT / "src" / path.relative_to(HEADERS).with_suffix("")
         code = "".join(each.read_text() for each in [path, source.with_suffix(".cpp"), *source.glob("*.cpp")] if each.exists())
         if re.search(r"\b(named_parameters|parameters|state_dict)\(\)|\bAveragedWeights\b", code):
             yield f"{name} uses the model's parameters: add reads_parameters(), or its name to READ_NO_PARAMETERS in tests/complete.py"

@@ -213,18 +213,18 @@ void resume() {
   check(resumable(5, argv) == 40, "the flag may be left out");
 }
 
-void time_by_phase() {
+void time_by_activity() {
   etude::Trainer<> trainer(
       {.model = Net(),
        .args = small_arguments(),
        .loss = torch::nn::CrossEntropyLoss(),
        .train_dataset = points(400)});
-  // [time_by_phase]
+  // [time_by_activity]
   etude::TrainOutput result = trainer.train();
-  double waiting = result.time_by_phase.share(
-      etude::TimedPhase::data);  // 0.31: of the whole time
-  fmt::print("{}", result.time_by_phase.table());
-  // [/time_by_phase]
+  double waiting = result.time_by_activity.share(
+      etude::TimedActivity::data);  // 0.31: of the whole time
+  fmt::print("{}", result.time_by_activity.table());
+  // [/time_by_activity]
   check(waiting >= 0 && waiting <= 1, "a share is between 0 and 1");
 }
 
@@ -278,5 +278,5 @@ void reports() {
 int main() {
   return run(
       own_loss, loss_in_parts, several_optimizers, phases, schedule, own_loop,
-      own_losses, resume, time_by_phase, memory, reports);
+      own_losses, resume, time_by_activity, memory, reports);
 }

@@ -8,7 +8,7 @@
 #include "etude/dispatch/describe.hpp"
 #include "etude/metrics/metrics.hpp"
 #include "etude/metrics/sample.hpp"
-#include "etude/metrics/time_by_phase.hpp"
+#include "etude/metrics/time_by_activity.hpp"
 #include "etude/parallel/communicator.hpp"
 #include "etude/parallel/memory_estimate.hpp"
 #include "etude/trainer_options.hpp"
@@ -53,8 +53,8 @@ class AnyTrainer {
   /// The events that callbacks handle, in order, and the callbacks of each.
   std::vector<EventHandlers> event_handlers() const;
 
-  /// The wall time by phase of the training under way, or of the last one.
-  TimeByPhase time_by_phase() const;
+  /// The wall time by activity of the training under way, or of the last one.
+  TimeByActivity time_by_activity() const;
 
   /// The options that the trainer was built from.
   const TrainerOptions& options() const;

@@ -23,9 +23,9 @@
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/event_source.hpp"
-#include "etude/loop/host_loop.hpp"
 #include "etude/loop/optimizer_handle.hpp"
 #include "etude/loop/sharded_parameters.hpp"
+#include "etude/loop/stepped_training.hpp"
 #include "etude/loop/trainer_checks.hpp"
 #include "etude/loop/trainer_methods.hpp"
 #include "etude/loop/trainer_table.hpp"
@@ -99,7 +99,7 @@ class TrainerBase {
 
   /// Trains the model on `train_dataset` according to the arguments. A second call continues with the current
   /// weights and optimizer (with `model_init`, it starts from scratch).
-  TrainOutput train(const TrainOptions& options = {}) { return detail::train(events_, host_loop_, options); }
+  TrainOutput train(const TrainOptions& options = {}) { return detail::train(events_, stepped_, options); }
 
   /// Begins a training that the program's own loop drives: `step` gives it batches, `finish` ends it. Its
   /// events, checkpoints and logs are those of `train()`, with one epoch that lasts until `finish` or until
@@ -107,14 +107,14 @@ class TrainerBase {
   /// no end (`constant`) and no interval is a fraction of it; otherwise throws `ArgumentError`. A resumed
   /// training has the weights, optimizer, schedule, generators, callbacks and step of the checkpoint; which
   /// batches come next is the program's concern. With several processes, all must make the same calls.
-  void begin(const TrainOptions& options = {}) { host_loop_.begin(options); }
+  void begin(const TrainOptions& options = {}) { stepped_.begin(options); }
 
   /// Trains on a micro-batch, on any device; the first call begins the training. Every
   /// `gradient_accumulation_steps` calls make one update, all of it in the last call, because a loss may be
   /// divided by the number of labels in the whole group. Throws `DataError` for tensors that aren't a valid
   /// batch, which it ignores, and `Error` if an earlier call has returned `should_stop`. Any other exception
   /// ends the training as it does in `train()`.
-  StepOutput step(Batch batch) { return host_loop_.step(std::move(batch)); }
+  StepOutput step(Batch batch) { return stepped_.step(std::move(batch)); }
   StepOutput step(Tensors inputs, Tensors labels) {
     return step(Batch{std::move(inputs), std::move(labels)});
   }
@@ -125,10 +125,10 @@ class TrainerBase {
   /// and checkpoints that are due follow. Throws `Error` if there is no loss, in a training by `step(batch)`,
   /// and if an earlier call has returned `should_stop`. Any other exception ends the training as it does in
   /// `train()`.
-  StepOutput update() { return host_loop_.update(); }
+  StepOutput update() { return stepped_.update(); }
   /// Steps one optimizer before `update()`, and clears the gradients of its parameters. In a group of several
   /// micro-batches, only the call for the last one does so.
-  void update(std::string_view optimizer) { host_loop_.update(optimizer); }
+  void update(std::string_view optimizer) { stepped_.update(optimizer); }
   /// `backward` and `update` in one call.
   StepOutput update(const torch::Tensor& loss) {
     backward(loss);
@@ -150,7 +150,7 @@ class TrainerBase {
   /// evaluation and checkpoint, and raises `TrainEnd`. If `finish` wasn't called, the trainer's destructor
   /// ends the training without an evaluation, a checkpoint or an exception; the handlers of a class derived
   /// from TrainerBase aren't called then, only its callbacks.
-  TrainOutput finish() { return host_loop_.finish(); }
+  TrainOutput finish() { return stepped_.finish(); }
 
   /// These methods may be called from any thread. A paused training waits before its next step. A cancelled
   /// one stops after the current step, as if a callback had requested it, with the last evaluation and
@@ -273,7 +273,7 @@ class TrainerBase {
   void backward(const torch::Tensor& loss) { backward(LossOutput{.loss = loss}); }
   /// The same, and adds `computed.logs`, the parts of the loss, to the next log.
   void backward(const LossOutput& computed) {
-    host_loop_.takes_losses() ? host_loop_.backward(computed) : core().backward(computed.loss);
+    stepped_.takes_losses() ? stepped_.backward(computed) : core().backward(computed.loss);
   }
   /// The same in a program's own loop, but computes gradients only for one optimizer's parameters. With
   /// several optimizers, the loss is logged under the optimizer's name: "critic_loss".
@@ -281,7 +281,7 @@ class TrainerBase {
     backward(LossOutput{.loss = loss}, optimizer);
   }
   void backward(const LossOutput& computed, std::string_view optimizer) {
-    host_loop_.backward(computed, optimizer);
+    stepped_.backward(computed, optimizer);
   }
   /// The learning rate of each parameter group. Throws `ArgumentError` if the optimizer doesn't exist yet.
   std::vector<double> get_learning_rates() const { return core().learning_rates(); }
@@ -311,8 +311,8 @@ class TrainerBase {
   }
   /// Batch sizes, steps per epoch, ... of the last training; empty before the first.
   const TrainerRunConfig& run_config() const { return core().run_config; }
-  /// The wall time by phase of the training under way, or of the last one.
-  TimeByPhase time_by_phase() const { return core().phase_clock.times(); }
+  /// The wall time by activity of the training under way, or of the last one.
+  TimeByActivity time_by_activity() const { return core().activity_clock.times(); }
 
   // Overridable.
 
@@ -481,7 +481,7 @@ class TrainerBase {
 
   Handler handler_;
   EventSource events_;
-  HostLoop host_loop_{events_};
+  SteppedTraining stepped_{events_};
   bool derived_is_gone_ = false;
 };
 

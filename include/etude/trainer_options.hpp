@@ -29,7 +29,7 @@
 #include "etude/io/file_system.hpp"
 #include "etude/libtorch/random_state.hpp"
 #include "etude/metrics/eval_prediction.hpp"
-#include "etude/metrics/time_by_phase.hpp"
+#include "etude/metrics/time_by_activity.hpp"
 #include "etude/model/compute_loss_option.hpp"
 #include "etude/model/loss.hpp"
 #include "etude/model/model.hpp"
@@ -352,7 +352,7 @@ struct TrainOutput {
   double training_loss = std::numeric_limits<double>::quiet_NaN();
   Metrics metrics;          ///< The last logged summary: train_runtime, train_loss, ...
   std::string stop_reason;  ///< Why it ended before `max_steps`; empty if it didn't.
-  TimeByPhase time_by_phase;
+  TimeByActivity time_by_activity;
 };
 
 /// The result of `step()`.

@@ -18,7 +18,7 @@
 #include "etude/io/file_system.hpp"
 #include "etude/libtorch/memory_usage.hpp"
 #include "etude/metrics/best_model.hpp"
-#include "etude/metrics/time_by_phase.hpp"
+#include "etude/metrics/time_by_activity.hpp"
 #include "etude/model/model.hpp"
 #include "etude/parallel/communicator.hpp"
 #include "etude/reflect/check_fields.hpp"
@@ -68,9 +68,9 @@ ReportSample report_sample(std::int64_t step, const Sample& sample) {
 }
 
 ReportRank report_rank(const Context& e) {
-  const auto times = e.trainer.time_by_phase();
+  const auto times = e.trainer.time_by_activity();
   ReportRank rank{.rank = e.args.process_index(),
-                  .phases = {times.seconds.begin(), times.seconds.end()},
+                  .activities = {times.seconds.begin(), times.seconds.end()},
                   .memory = static_cast<double>(resident_memory()),
                   .device_memory = std::nullopt};
   const auto parameters = e.model.parameters();
@@ -81,8 +81,8 @@ ReportRank report_rank(const Context& e) {
 }
 
 /// The time without evaluations and checkpoints.
-double busy_seconds(const TimeByPhase& times) {
-  return times.total() - times[TimedPhase::evaluation] - times[TimedPhase::saving];
+double busy_seconds(const TimeByActivity& times) {
+  return times.total() - times[TimedActivity::evaluation] - times[TimedActivity::saving];
 }
 
 /// Takes the arguments, and the names of those that differ from the defaults.
@@ -170,9 +170,9 @@ void ReportCallback::begin_page(const TrainBegin& e) {
   detail::take_arguments(run, e.args);
   for (const auto& [event, callbacks] : e.trainer.event_handlers())
     run.handlers.push_back({.event = std::string(event), .callbacks = callbacks});
-  run.phases.assign(enum_names<TimedPhase>.begin(), enum_names<TimedPhase>.end());
+  run.activities.assign(enum_names<TimedActivity>.begin(), enum_names<TimedActivity>.end());
   recorder.mark(e.is_resumed ? ReportMarkKind::resumed : ReportMarkKind::began, e.state.global_step, now, "");
-  const auto times = e.trainer.time_by_phase();
+  const auto times = e.trainer.time_by_activity();
   watch.began = times.total();
   watch.before = std::max(state.elapsed, recorder.last("report/elapsed"));
   watch.busy = detail::busy_seconds(times);
@@ -191,7 +191,7 @@ void ReportCallback::on(const Log& e) {
 // Speed and memory at a log of training steps.
 void ReportCallback::measure(const Context& e) {
   if (!is_training || e.state.global_step <= watch.last_step) return;
-  const auto times = e.trainer.time_by_phase();
+  const auto times = e.trainer.time_by_activity();
   const double busy = detail::busy_seconds(times), spent = busy - watch.busy;
   const auto steps = static_cast<double>(e.state.global_step - watch.last_step);
   state.elapsed = watch.before + times.total() - watch.began;

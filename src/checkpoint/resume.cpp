@@ -152,8 +152,8 @@ void check_place(const ResumePoint& point) {
   const auto& position = progress.position;
   require(counts(position.epoch) && counts(position.examples) && position.padded_examples >= 0,
           "position must be counted from 0 to 1e15");
-  require(progress.phase.has_started() || !progress.phase.epoch_is_open(),
-          "phase must be between epochs before the training has started");
+  require(progress.loop.has_started() || !progress.loop.epoch_is_open(),
+          "loop must be between epochs before the training has started");
   require(position.micro_batches >= 0 &&
               position.micro_batches < std::max<std::int64_t>(progress.gradient_accumulation_steps, 1),
           "micro_batches must be fewer than gradient_accumulation_steps");
@@ -375,8 +375,8 @@ TrainingProgress progress_by_steps(const TrainerState& state, const TrainingArgu
         state.global_step, examples_of_an_update));
   progress.position.epoch = state.global_step / updates_per_epoch;
   progress.position.examples = progress.position.padded_examples = updates * examples_of_an_update;
-  progress.phase = {.stage = TrainingStage::epochs,
-                    .epoch = updates > 0 ? EpochPhase::steps : EpochPhase::between};
+  progress.loop = {.stage = TrainingStage::epochs,
+                   .epoch = updates > 0 ? EpochStage::steps : EpochStage::between};
   progress.train_batch_size = args.per_device_train_batch_size;
   progress.gradient_accumulation_steps = args.gradient_accumulation_steps;
   progress.last_logged_step = state.global_step;

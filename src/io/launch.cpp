@@ -118,7 +118,7 @@ void read_meeting_point(const LaunchReader& reader, Launch& launch) {
   if (launch.local_world_size < launch.world_size)
     throw ArgumentError(fmt::format(
         "the environment variable MASTER_ADDR isn't set: {} has started processes on several machines, "
-        "which meet at the host of rank 0",
+        "which meet at the machine of rank 0",
         launch.launcher));
   launch.master_addr = "127.0.0.1";
 }

@@ -59,7 +59,7 @@ void take_own_carried(const RunSettings& run, const RunPosition& now, ResumePoin
   const auto& position = now.progress.position;
   auto own = std::exchange(point.carried, {});
   auto at_begin = std::exchange(point.group_carried, {});
-  if (own.empty() || position.examples + position.micro_batches == 0 || !now.progress.phase.epoch_is_open())
+  if (own.empty() || position.examples + position.micro_batches == 0 || !now.progress.loop.epoch_is_open())
     return;
   if (then.world_size != run.ranks.world_size() ||
       then.train_batch_size != run.args.per_device_train_batch_size) {

@@ -305,7 +305,7 @@ void TrainingCheckpoints::begun() {
   else
     load_random(point_->random);
   if (hears_again(core_.progress)) model_after_begin_.emplace(events_);
-  if (!core_.progress.phase.epoch_is_open()) announce_again();
+  if (!core_.progress.loop.epoch_is_open()) announce_again();
 }
 
 void TrainingCheckpoints::load_group_begin() {
@@ -335,7 +335,7 @@ void TrainingCheckpoints::load_half_done() {
 }
 
 void TrainingCheckpoints::save(std::string reason) {
-  const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::saving);
+  const ActivityClock::Scope scope(core_.activity_clock, TimedActivity::saving);
   if (core_.updating) return;  // the exception left weights and moments between two steps
   announce();
   saved_.reset();
@@ -353,7 +353,7 @@ void TrainingCheckpoints::poll() {
 }
 
 void TrainingCheckpoints::announce() {
-  const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::saving);
+  const ActivityClock::Scope scope(core_.activity_clock, TimedActivity::saving);
   core_.checkpoint_writer.wait();
   if (const auto checkpoint = core_.checkpoint_writer.take_unannounced()) report(*checkpoint);
 }
@@ -379,7 +379,7 @@ void TrainingCheckpoints::save_on_the_way_out(const char* reason, const SafePoin
 }
 
 void TrainingCheckpoints::load_best() {
-  const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::saving);
+  const ActivityClock::Scope scope(core_.activity_clock, TimedActivity::saving);
   if (!core_.state.best_model_checkpoint) {
     message(
         core_.args, LogLevel::warning, "no checkpoint of the best model to load: {}",
@@ -426,13 +426,13 @@ void TrainingCheckpoints::announce_again() {
 bool TrainingCheckpoints::hears_again(const TrainingProgress& there) const {
   const bool of_group =
       events_.hears<BatchFetchBegin>() || events_.hears<BatchFetched>() || events_.hears<StepBegin>();
-  return there.phase.epoch_is_open() &&
+  return there.loop.epoch_is_open() &&
          (events_.hears<EpochBegin>() || (of_group && there.position.micro_batches > 0));
 }
 
 bool TrainingCheckpoints::same_place(const TrainingProgress& saved) const {
   const auto& now = core_.progress;
-  return saved.position == now.position && saved.phase == now.phase;
+  return saved.position == now.position && saved.loop == now.loop;
 }
 
 void TrainingCheckpoints::load_random(const RandomState& state) {

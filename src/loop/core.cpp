@@ -298,7 +298,7 @@ void TrainerCore::set_process() {
 }
 
 void TrainerCore::prepare_machine() const {
-  const PhaseClock::Scope scope(phase_clock, TimedPhase::setup);
+  const ActivityClock::Scope scope(activity_clock, TimedActivity::setup);
   if (device.is_cpu() && !is_quiet) warn_of_slow_blas(args);  // measures with another number of threads
   if (device.is_cpu() && (args.bf16 || args.pure_bf16) && !cpu_multiplies_bfloat16())
     message(args, LogLevel::warning,
@@ -330,7 +330,7 @@ void TrainerCore::warn_of_unsaved_state() const {
 
 void TrainerCore::save_model(const std::filesystem::path& directory) const {
   const Calls::Scope call(calls, Calls::save_model);
-  const PhaseClock::Scope scope(phase_clock, TimedPhase::saving);
+  const ActivityClock::Scope scope(activity_clock, TimedActivity::saving);
   const ShardedUnits::Whole whole(sharded_units.get());
   if (!ranks.is_first()) return;
   const auto weights = model.state_dict();
@@ -384,7 +384,7 @@ void TrainerCore::share_buffers() {
 }
 
 void TrainerCore::backward(const torch::Tensor& loss) {
-  const PhaseClock::Scope scope(phase_clock, TimedPhase::backward);
+  const ActivityClock::Scope scope(activity_clock, TimedActivity::backward);
   if (const auto turn = optimizers.turn(); turn && optimizers.size() > 1) return backward(loss, *turn);
   if (step_by_hand && group.size() > 1 && optimizers.size() > 1)
     throw ArgumentError(
@@ -396,7 +396,7 @@ void TrainerCore::backward(const torch::Tensor& loss) {
 }
 
 void TrainerCore::backward(const torch::Tensor& loss, std::size_t optimizer) {
-  const PhaseClock::Scope scope(phase_clock, TimedPhase::backward);
+  const ActivityClock::Scope scope(activity_clock, TimedActivity::backward);
   std::vector<torch::Tensor> inputs;
   for (const auto& param_group : optimizers[optimizer].optimizer->param_groups())
     for (const auto& [name, parameter] : param_group.parameters)

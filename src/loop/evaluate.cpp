@@ -139,7 +139,7 @@ class EvaluationLoop {
 template <class Begin, class End>
 EvaluationResult EvaluationLoop::run(const Dataset& dataset, Keep keep,
                                      detail::FunctionRef<void(Metrics&)> receive) {
-  const PhaseClock::Scope scope_of_time(core_.phase_clock, TimedPhase::evaluation);
+  const ActivityClock::Scope scope_of_time(core_.activity_clock, TimedActivity::evaluation);
   const auto start = std::chrono::steady_clock::now();
   const auto loader = loader_of(dataset);
   check_same_data(core_.ranks, loader->options().name, loader->dataset());

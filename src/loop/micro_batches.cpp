@@ -22,7 +22,7 @@ std::int64_t MicroBatches::largest() const {
 }
 
 std::int64_t MicroBatches::fetch(BatchSource& source) {
-  const PhaseClock::Slice slice(core_.phase_clock, to_string(TimedPhase::data));
+  const ActivityClock::Slice slice(core_.activity_clock, to_string(TimedActivity::data));
   batches_.clear();
   shares_.clear();
   divisors_.clear();

@@ -51,7 +51,7 @@ std::string examples_of(const TrainerCore& core, std::size_t number, std::size_t
                         const std::vector<std::int64_t>& rows) {
   constexpr std::size_t most = 8;
   const auto& position = core.progress.position;
-  const auto* loader = core.train_dataloader.get();  // null for batches of a host's own loop
+  const auto* loader = core.train_dataloader.get();  // null for batches of a program's own loop
   const auto first =
       loader ? position.examples + static_cast<std::int64_t>(number) * loader->options().global_batch_size()
              : 0;

@@ -104,7 +104,7 @@ TrainPlan plan_training(const TrainingArguments& args, std::optional<std::int64_
   return plan;
 }
 
-TrainPlan plan_hosted_training(const TrainingArguments& args, bool has_own_schedule) {
+TrainPlan plan_stepped_training(const TrainingArguments& args, bool has_own_schedule) {
   using enum SchedulerType;
   if (args.max_steps > 0) return plan_training(args, std::nullopt);
   const auto require = [&](bool is_met, std::string_view why) {

@@ -9,14 +9,14 @@ namespace etude::inline v0 {
 
 void Requests::evaluate_at_start() {
   const bool keep = core_.args.eval_on_start && !core_.control.should_training_stop && evaluate();
-  phase().enter(TrainingStage::epochs);
+  loop_state().enter(TrainingStage::epochs);
   if (keep) save_best();
 }
 
 void Requests::agree() {
   core_.remote.take_cancel(core_.control);
   if (!core_.ranks.several()) return;
-  const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::communication);
+  const ActivityClock::Scope scope(core_.activity_clock, TimedActivity::communication);
   core_.ranks.agree(core_.control);
 }
 
@@ -32,7 +32,7 @@ void Requests::honour() {
     keep = evaluate();
     agree();
   }
-  phase().settle();
+  loop_state().settle();
   if (std::exchange(control.should_save, false))
     checkpoints_.save("periodic");
   else if (keep)
@@ -45,19 +45,19 @@ void Requests::save_best() {
 }
 
 bool Requests::evaluate() {
-  const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::evaluation);
+  const ActivityClock::Scope scope(core_.activity_clock, TimedActivity::evaluation);
   // A training that is resumed from the safe point evaluates again.
-  core_.control.should_evaluate = phase().has_started();
-  if (phase().stage == TrainingStage::finished) phase().enter(TrainingStage::finishing);
+  core_.control.should_evaluate = loop_state().has_started();
+  if (loop_state().stage == TrainingStage::finished) loop_state().enter(TrainingStage::finishing);
   work_.begin_evaluation();
   core_.control.should_evaluate = false;
   const InterruptionScope evaluating(true);
   const ScopedValue due(core_.evaluation_is_due, true);
   const Metrics metrics = core_.ranks.first(events_.trainer().evaluate(EvaluateOptions{}));
   work_.end();
-  phase().settle();
+  loop_state().settle();
   for (auto& each : core_.optimizers)
-    if (each.lr_scheduler->needs_metric() && phase().has_started())
+    if (each.lr_scheduler->needs_metric() && loop_state().has_started())
       each.lr_scheduler->step(best_metric(core_.args, metrics));
   const bool is_best = update_best_metric(core_.args, metrics, core_.state);
   if (prune_ && prune_(metrics, core_.state)) core_.control.request_stop("the trial is pruned");
@@ -67,7 +67,7 @@ bool Requests::evaluate() {
 }
 
 void Requests::log_step() {
-  const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::logging);
+  const ActivityClock::Scope scope(core_.activity_clock, TimedActivity::logging);
   core_.ranks.average(core_.pending_logs, core_.args.logging_by_rank);
   auto logs = core_.log_window.take_logs(core_.state);
   if (core_.scaler) logs["loss_scale"] = core_.scaler->get_scale();

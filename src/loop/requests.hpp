@@ -45,7 +45,7 @@ class Requests {
 
   void log_step();
 
-  TrainingPhase& phase() const { return core_.progress.phase; }
+  LoopState& loop_state() const { return core_.progress.loop; }
 
   EventSource& events_;
   TrainerCore& core_;

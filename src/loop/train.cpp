@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "compatibility.hpp"
+#include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"
 #include "etude/loop/same_data.hpp"
 #include "etude/loop/several_optimizers.hpp"
@@ -62,7 +63,7 @@ void TrainLoop::part(detail::FunctionRef<void()> run_part) {
 }
 
 void TrainLoop::prepare(const TrainOptions& options) {
-  const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::setup);
+  const ActivityClock::Scope scope(core_.activity_clock, TimedActivity::setup);
   events_.check_trackers();
   check_eval_datasets(core_);
   if (core_.options.model_init && core_.trained_before) core_.make_model();
@@ -93,7 +94,7 @@ void TrainLoop::prepare(const TrainOptions& options) {
     check_later_phases();
   }
   make_optimizers();
-  if (is_hosted_) update_.keep_loss();
+  if (is_stepped_) update_.keep_loss();
   if (checkpoints_.resumes()) checkpoints_.load_rest();
   core_.optimizers.zero_grad();
   check_metric_names(events_);
@@ -105,7 +106,7 @@ void TrainLoop::prepare(const TrainOptions& options) {
 
 void TrainLoop::plan_phases(const DonePhases& done) {
   phases_.emplace(core_);
-  if (is_hosted_ && phases_->are_given())
+  if (is_stepped_ && phases_->are_given())
     throw ArgumentError("phases is set: must not be in a training whose batches or losses a program gives");
   if (!phases_->begin_with(done.names))
     throw ArgumentError(fmt::format(
@@ -115,8 +116,8 @@ void TrainLoop::plan_phases(const DonePhases& done) {
   for (auto phase = done.names.size(); phase < phases_->size(); ++phase) {
     phases_->enter(phase);
     Planned planned{.phase = phase};
-    if (is_hosted_) {
-      planned.plan = plan_hosted_training(core_.args, static_cast<bool>(core_.options.lr_scheduler));
+    if (is_stepped_) {
+      planned.plan = plan_stepped_training(core_.args, static_cast<bool>(core_.options.lr_scheduler));
     } else {
       planned.loader = made_by("get_train_dataloader", events_.trainer().get_train_dataloader());
       stop_later(core_.control, [&] { announce_loader(events_, *planned.loader, LoaderUse::train); });
@@ -203,13 +204,14 @@ void TrainLoop::begin() {
 }
 
 bool TrainLoop::has_epoch() const {
-  return phase().stage == TrainingStage::epochs && core_.progress.position.epoch < plan_.num_train_epochs &&
-         (phase().epoch_is_open() || !stop_is_due());
+  return loop_state().stage == TrainingStage::epochs &&
+         core_.progress.position.epoch < plan_.num_train_epochs &&
+         (loop_state().epoch_is_open() || !stop_is_due());
 }
 
 void TrainLoop::open_epoch(detail::FunctionRef<void()> steps) {
   // If the epoch's steps were done when the checkpoint was written, only its end is left.
-  epoch_had_ended_ = phase().epoch_has_ended() && (core_.progress.position.exhausted || stop_is_due());
+  epoch_had_ended_ = loop_state().epoch_has_ended() && (core_.progress.position.exhausted || stop_is_due());
   events_.open<TrainingRunEpochEnd>();
   if (!epoch_had_ended_) events_.open<EpochEnd>();
   stoppable([&] {
@@ -226,17 +228,17 @@ void TrainLoop::close_epoch() {
   if (!epoch_had_ended_) {
     const auto rest = core_.batches_left();
     if (core_.control.should_epoch_stop || (rest && *rest == 0)) position.exhausted = true;
-    if (phase().epoch != EpochPhase::epoch_end) phase().enter(EpochPhase::epoch_end);
+    if (loop_state().epoch != EpochStage::epoch_end) loop_state().enter(EpochStage::epoch_end);
     stoppable([&] { events_.leave<EpochEnd>(position.exhausted); });
     requests_.agree();
   }
-  if (phase().epoch == EpochPhase::epoch_end) stoppable([&] { requests_.honour(); });
+  if (loop_state().epoch == EpochStage::epoch_end) stoppable([&] { requests_.honour(); });
   stoppable([&] { events_.leave<TrainingRunEpochEnd>(position.exhausted); });
   requests_.agree();
   epoch_was_stopped_ = std::exchange(core_.control.should_epoch_stop, false);
   if (!position.exhausted) return;
   position = {.epoch = position.epoch + 1, .dataset_state = position.dataset_state};
-  phase().enter(EpochPhase::between);
+  loop_state().enter(EpochStage::between);
   extend_epochs();
 }
 
@@ -252,7 +254,7 @@ bool TrainLoop::may_step() {
 }
 
 bool TrainLoop::run_group(BatchSource& batches) {
-  const PhaseClock::Step step(core_.phase_clock, core_.state.global_step + 1);
+  const ActivityClock::Step step(core_.activity_clock, core_.state.global_step + 1);
   switch (update_.run(batches, examples_)) {
     case UpdateResult::no_batches:
       if (core_.progress.position.examples == 0) core_.control.request_stop("train_dataset gave no batches");
@@ -275,7 +277,7 @@ bool TrainLoop::run_group(BatchSource& batches) {
 }
 
 void TrainLoop::complete_update() {
-  const PhaseClock::Step step(core_.phase_clock, core_.state.global_step + 1);
+  const ActivityClock::Step step(core_.activity_clock, core_.state.global_step + 1);
   const auto result = update_.complete(examples_);
   summary_.add_examples(core_.padded(update_.size()));
   result == UpdateResult::done ? end_step() : skip_step();
@@ -322,15 +324,15 @@ void TrainLoop::begin_trial(const std::optional<HyperparameterTrial>& trial) {
 }
 
 void TrainLoop::enter() {
-  if (!phase().has_started()) {
+  if (!loop_state().has_started()) {
     stoppable([&] { requests_.evaluate_at_start(); });
     requests_.agree();
   }
   const bool ends = core_.control.should_training_stop || core_.state.global_step >= core_.state.max_steps;
-  if (!phase().is_at_end() || ends) return;
-  const bool is_pending = phase().stage == TrainingStage::finishing;
-  if (is_pending && !phase().epoch_is_open()) stoppable([&] { requests_.honour(); });
-  phase().continue_training();
+  if (!loop_state().is_at_end() || ends) return;
+  const bool is_pending = loop_state().stage == TrainingStage::finishing;
+  if (is_pending && !loop_state().epoch_is_open()) stoppable([&] { requests_.honour(); });
+  loop_state().continue_training();
 }
 
 void TrainLoop::open_phase(bool is_resumed) {
@@ -366,9 +368,9 @@ void TrainLoop::run_phases() {
 void TrainLoop::enter_next_phase() {
   auto& progress = core_.progress;
   auto& position = progress.position;
-  if (phase().epoch_is_open()) {
+  if (loop_state().epoch_is_open()) {
     position = {.epoch = position.epoch + 1, .dataset_state = position.dataset_state};
-    phase().enter(EpochPhase::between);
+    loop_state().enter(EpochStage::between);
   }
   auto& done = progress.done_phases;
   done.names.emplace_back(phases_->name(phase_));
@@ -399,10 +401,10 @@ void TrainLoop::run_epochs() {
 
 void TrainLoop::begin_epoch() {
   const bool is_resumed = work_.reenters_epoch();
-  if (!phase().epoch_is_open()) core_.carried.reset();
+  if (!loop_state().epoch_is_open()) core_.carried.reset();
   events_.raise<EpochBegin>(is_resumed);
   requests_.agree();
-  if (!phase().epoch_is_open()) phase().enter(EpochPhase::begun);
+  if (!loop_state().epoch_is_open()) loop_state().enter(EpochStage::begun);
   if (is_resumed) work_.enter_epoch();
 }
 
@@ -413,14 +415,14 @@ void TrainLoop::begin_steps() {
   examples_ = left ? static_cast<double>(position.padded_examples) + core_.padded(*left)
               : plan_.batches_per_epoch > 0 ? core_.padded(plan_.batches_per_epoch)
                                             : std::numeric_limits<double>::infinity();
-  if (phase().epoch == EpochPhase::epoch_end) requests_.honour();
+  if (loop_state().epoch == EpochStage::epoch_end) requests_.honour();
   in_steps_.emplace(core_.activity, Activity::steps);
-  if (phase().epoch == EpochPhase::step_end) requests_.honour();
-  if (phase().epoch != EpochPhase::steps) phase().enter(EpochPhase::steps);
+  if (loop_state().epoch == EpochStage::step_end) requests_.honour();
+  if (loop_state().epoch != EpochStage::steps) loop_state().enter(EpochStage::steps);
 }
 
 void TrainLoop::run_steps() {
-  const PhaseClock::Scope between_steps(core_.phase_clock, TimedPhase::data, /*is_shown=*/false);
+  const ActivityClock::Scope between_steps(core_.activity_clock, TimedActivity::data, /*is_shown=*/false);
   LoadedBatches batches(core_.begin_batches());
   const ScopedValue<const BatchStream*> under_way(core_.batches, &batches.stream());
   checkpoints_.settle_program_state();  // reading up to a position may change it
@@ -431,8 +433,8 @@ void TrainLoop::run_steps() {
 }
 
 void TrainLoop::end_step() {
-  const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::update, /*is_shown=*/false);
-  phase().enter(EpochPhase::step_end);
+  const ActivityClock::Scope scope(core_.activity_clock, TimedActivity::update, /*is_shown=*/false);
+  loop_state().enter(EpochStage::step_end);
   work_.end();
   events_.raise<StepEnd>();
   requests_.agree();
@@ -442,8 +444,8 @@ void TrainLoop::end_step() {
 }
 
 void TrainLoop::skip_step() {
-  const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::update, /*is_shown=*/false);
-  if (core_.args.max_steps <= 0 && plan_.max_steps > 1 && !is_hosted_) {
+  const ActivityClock::Scope scope(core_.activity_clock, TimedActivity::update, /*is_shown=*/false);
+  if (core_.args.max_steps <= 0 && plan_.max_steps > 1 && !is_stepped_) {
     --plan_.max_steps;
     --core_.state.max_steps;
     --core_.progress.extra_steps;
@@ -465,8 +467,8 @@ void TrainLoop::extend_epochs() {
 TrainOutput TrainLoop::finish() {
   work_.finish_reentry();
   const bool early = core_.state.global_step < core_.state.max_steps;
-  const bool was_at_end = phase().is_at_end();
-  if (phase().stage != TrainingStage::finishing) phase().enter(TrainingStage::finishing);
+  const bool was_at_end = loop_state().is_at_end();
+  if (loop_state().stage != TrainingStage::finishing) loop_state().enter(TrainingStage::finishing);
   auto& reason = core_.control.stop_reason;
   if (early) {
     if (reason.empty())
@@ -475,15 +477,15 @@ TrainOutput TrainLoop::finish() {
                : core_.state.global_step == 0 && core_.progress.skipped_steps > 0
                    ? (core_.scaler ? "the gradients of all updates overflowed in fp16"
                                    : "the gradients of no update were finite")
-               : is_hosted_ ? "finish() was called"
-                            : "train_dataset has no more batches";
+               : is_stepped_ ? "finish() was called"
+                             : "train_dataset has no more batches";
     if (!was_at_end) stoppable([&] { events_.raise<Stop>(reason); });
     requests_.agree();
   }
   // First honours the requests since the last step, then those made meanwhile or before a stop.
   for (int i = 0; i < 2; ++i) stoppable([&] { requests_.honour(); });
   checkpoints_.announce();
-  phase().enter(TrainingStage::done);
+  loop_state().enter(TrainingStage::done);
   gather_units();
   TrainOutput output;
   output.stop_reason = early ? reason : "";
@@ -519,7 +521,7 @@ void TrainLoop::end_interrupted(const Interrupted& interrupted) {
 }
 
 [[noreturn]] void TrainLoop::end_by(int signal) {
-  core_.phase_clock.finish();
+  core_.activity_clock.finish();
   core_.checkpoint_writer.unlock();
   signals_->restore_with_others(signal);
   throw Interrupted(signal);

@@ -30,14 +30,14 @@ namespace etude::inline v0 {
 /// before work begins, a group that is given up leaves no gradients, and every kind of stop is followed by
 /// the last evaluation and checkpoint.
 ///
-/// `run` is all of `train()`. `HostLoop` calls its parts as the program's own loop reaches them.
+/// `run` is all of `train()`. `SteppedTraining` calls its parts as the program's own loop reaches them.
 class TrainLoop {
  public:
   /// Where the batches come from: `train_dataset`, or a program's own loop.
-  enum class Batches { of_dataset, of_host };
+  enum class Batches { of_dataset, of_program };
 
   explicit TrainLoop(EventSource& events, Batches batches = Batches::of_dataset)
-      : events_(events), core_(events.core()), is_hosted_(batches == Batches::of_host) {}
+      : events_(events), core_(events.core()), is_stepped_(batches == Batches::of_program) {}
 
   TrainOutput run(const TrainOptions& options);
 
@@ -100,7 +100,7 @@ class TrainLoop {
  private:
   void begin_trial(const std::optional<HyperparameterTrial>& trial);
 
-  TrainingPhase& phase() const { return core_.progress.phase; }
+  LoopState& loop_state() const { return core_.progress.loop; }
 
   /// The loaders and plans of the phases after those that are done.
   void plan_phases(const DonePhases& done);
@@ -177,7 +177,7 @@ class TrainLoop {
   std::size_t phase_ = 0;  // the place of the one under way
   TrainPlan plan_;         // its end, counted from the beginning of the training
   double examples_ = 0;    // of the epoch under way, in full batches
-  bool is_hosted_;
+  bool is_stepped_;
   bool epoch_had_ended_ = false;  // before the training was resumed
   bool epoch_was_stopped_ = false;
   TrainingSummary summary_{events_};

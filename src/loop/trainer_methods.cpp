@@ -45,11 +45,11 @@ void initialise(EventSource& events, TrainerOptions options, const TrainerTraits
   });
 }
 
-TrainOutput train(EventSource& events, const HostLoop& host_loop, const TrainOptions& options) {
+TrainOutput train(EventSource& events, const SteppedTraining& stepped_training, const TrainOptions& options) {
   auto& core = events.core();
   const Calls::Scope call(core.calls, Calls::train);
-  host_loop.check_none("train()");
-  const PhaseClock::Run run(core.phase_clock, core.args, core.options.files(), core.device.is_cpu());
+  stepped_training.check_none("train()");
+  const ActivityClock::Run run(core.activity_clock, core.args, core.options.files(), core.device.is_cpu());
   core.prepare_machine();
   if (!core.options.train_dataset) throw ArgumentError("train_dataset is not set: train() needs it");
   const ScopedValue training(core.activity, Activity::training);
@@ -57,8 +57,8 @@ TrainOutput train(EventSource& events, const HostLoop& host_loop, const TrainOpt
   auto output = events.guarded([&] {
     return core.args.auto_find_batch_size ? train_in_memory(events, options) : TrainLoop(events).run(options);
   });
-  core.phase_clock.finish();
-  output.time_by_phase = core.phase_clock.times();
+  core.activity_clock.finish();
+  output.time_by_activity = core.activity_clock.times();
   return output;
 }
 

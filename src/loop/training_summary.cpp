@@ -8,7 +8,7 @@ namespace etude::inline v0 {
 
 void TrainingSummary::log() {
   if (!metrics_.empty()) return;
-  const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::logging);
+  const ActivityClock::Scope scope(core_.activity_clock, TimedActivity::logging);
   const auto steps = core_.state.global_step - first_step_;
   auto& window = core_.log_window;
   if (window.has_steps(core_.state.global_step)) window.take_loss(core_.state.global_step);

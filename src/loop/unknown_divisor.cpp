@@ -16,7 +16,7 @@ namespace detail {
 
 namespace {
 
-/// Whether labels in memory of the host have -100, found without an operator.
+/// Whether labels in CPU memory have -100, found without an operator.
 bool has_ignored(const torch::Tensor& labels) {
   if (!labels.is_cpu() || labels.scalar_type() != torch::kLong || !labels.is_contiguous()) return false;
   const auto* const begin = labels.data_ptr<std::int64_t>();

@@ -39,7 +39,7 @@ UpdateResult Update::run(BatchSource& source, double examples) {
 }
 
 UpdateResult Update::conclude(const DataPosition& next, double examples) {
-  const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::update);
+  const ActivityClock::Scope scope(core_.activity_clock, TimedActivity::update);
   make_steps();
   const bool has_stepped = steps_.has_stepped();
   steps_.finish();
@@ -61,14 +61,14 @@ void Update::meet_others(Attempt& own) {
   if (core_.brings_own_batches() && batches_.join_others() > 0 && !own.error())
     own.run([] { return GradientsResult::complete; });
   if (is_on_one_path()) detail::check_same_path(core_.ranks, core_, own.result(), own.error());
-  const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::communication);
+  const ActivityClock::Scope scope(core_.activity_clock, TimedActivity::communication);
   batches_.share_divisors();
   if (core_.args.ddp_broadcast_buffers) core_.share_buffers();
 }
 
 /// The forward and backward passes; false if callbacks have stopped them.
 bool Update::add_gradients() {
-  const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::forward);
+  const ActivityClock::Scope scope(core_.activity_clock, TimedActivity::forward);
   const OptimizerList::Turn turn(core_.optimizers, strategy_->first_turn());
   events_.raise<StepBegin>();
   steps_.begin_gradients();
@@ -180,7 +180,7 @@ GradientsResult Update::reduce(const Attempt& own) {
 }
 
 GradientsResults Update::finish_gradients(GradientsResult result) {
-  const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::communication);
+  const ActivityClock::Scope scope(core_.activity_clock, TimedActivity::communication);
   return strategy_->reducer()->finish(
       result,
       {static_cast<double>(core_.group.tokens), core_.group.floating_point_ops,
@@ -211,7 +211,7 @@ void Update::make_steps() {
 }
 
 void Update::add_gradients_in_turn() {
-  const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::forward);
+  const ActivityClock::Scope scope(core_.activity_clock, TimedActivity::forward);
   steps_.begin_gradients();
   Attempt own(core_);
   own.run([&] {
@@ -284,7 +284,7 @@ void Update::add_loss(const LossOutput& computed, std::optional<std::size_t> opt
 }
 
 void Update::make_step(std::size_t optimizer) {
-  const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::update);
+  const ActivityClock::Scope scope(core_.activity_clock, TimedActivity::update);
   strategy_->step_early(optimizer);
 }
 

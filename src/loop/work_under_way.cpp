@@ -8,7 +8,7 @@
 namespace etude::inline v0 {
 
 void WorkUnderWay::begin_reentry() {
-  remaining_ = core_.progress.phase.epoch_is_open() ? Reentry::epoch : Reentry::nothing;
+  remaining_ = core_.progress.loop.epoch_is_open() ? Reentry::epoch : Reentry::nothing;
 }
 
 void WorkUnderWay::enter_epoch() {
@@ -73,7 +73,7 @@ SafePoint WorkUnderWay::at_exception() {
 }
 
 void WorkUnderWay::save_after_exception(const std::optional<SafePoint>& now) {
-  if (!core_.args.save_on_exception || !core_.progress.phase.has_started() || !may_save()) return;
+  if (!core_.args.save_on_exception || !core_.progress.loop.has_started() || !may_save()) return;
   if (core_.updating) {
     message(core_.args, LogLevel::warning,
             "no checkpoint is written after this exception: it interrupted an update");
@@ -92,7 +92,7 @@ void WorkUnderWay::save_after(const Interrupted& interrupted) {
   if (!may_save() || core_.updating) return;
   message(core_.args, LogLevel::warning, "{}: writing a checkpoint; a second signal ends at once",
           interrupted.what());
-  const bool in_group = core_.progress.phase == TrainingPhase{TrainingStage::epochs, EpochPhase::steps};
+  const bool in_group = core_.progress.loop == LoopState{TrainingStage::epochs, EpochStage::steps};
   checkpoints_.save_on_the_way_out("interrupted", begin_ && !in_group ? &*begin_ : nullptr);
 }
 
@@ -103,7 +103,7 @@ bool WorkUnderWay::reenters_group() {
 }
 
 bool WorkUnderWay::may_save() const {
-  return core_.may_save() && core_.progress.phase.stage != TrainingStage::done &&
+  return core_.may_save() && core_.progress.loop.stage != TrainingStage::done &&
          remaining_ == Reentry::nothing;
 }
 

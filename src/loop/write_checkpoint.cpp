@@ -193,8 +193,8 @@ CheckpointContents checkpoint_contents(TrainerCore& core, const std::vector<Call
     core.ask_dataset_state();
     const auto& position = core.progress.position;
     if (core.train_dataloader)
-      if (const auto state = core.train_dataloader->sampler_state(position.exhausted ||
-                                                                  !core.progress.phase.epoch_is_open());
+      if (const auto state =
+              core.train_dataloader->sampler_state(position.exhausted || !core.progress.loop.epoch_is_open());
           !state.empty())
         random.emplace_back("sampler", detail::bytes_of(state));
     if (const auto& state = position.dataset_state; state && !state->tensors.empty())
@@ -219,7 +219,7 @@ CheckpointContents checkpoint_contents(TrainerCore& core, const std::vector<Call
 
 std::filesystem::path write_checkpoint(TrainerCore& core, const std::vector<CallbackState>& callbacks,
                                        std::map<std::string, StateDict> tensors) {
-  const PhaseClock::Scope scope(core.phase_clock, TimedPhase::saving);
+  const ActivityClock::Scope scope(core.activity_clock, TimedActivity::saving);
   if (core.updating) throw Error("a checkpoint can't be written during an update: write it at StepEnd");
   core.checkpoint_writer.wait();
   auto& store = core.checkpoint_writer.store();
@@ -250,7 +250,7 @@ std::filesystem::path write_checkpoint(TrainerCore& core, const std::vector<Call
 
 void write_trainer_state(TrainerCore& core, const std::vector<CallbackState>& callbacks) {
   const Calls::Scope call(core.calls, Calls::save_state);
-  const PhaseClock::Scope scope(core.phase_clock, TimedPhase::saving);
+  const ActivityClock::Scope scope(core.activity_clock, TimedActivity::saving);
   if (!core.ranks.is_first()) return;
   auto& files = core.checkpoint_writer.store().files();
   files.create_directories(core.args.output_dir);

@@ -82,9 +82,10 @@ void check_run(const RunReport& run, const std::string& where) {
                          matrix.rows.size()));
   }
   for (std::size_t i = 0; i < run.ranks.size(); ++i)
-    if (run.ranks[i].phases.size() != run.phases.size())
-      refuse(fmt::format("ranks[{}].phases", i), fmt::format("has {} values: must have {}, as many as phases",
-                                                             run.ranks[i].phases.size(), run.phases.size()));
+    if (run.ranks[i].activities.size() != run.activities.size())
+      refuse(fmt::format("ranks[{}].activities", i),
+             fmt::format("has {} values: must have {}, as many as activities", run.ranks[i].activities.size(),
+                         run.activities.size()));
   if (const auto& curve = run.learning_rates;
       curve && (curve->losses.size() != curve->learning_rates.size() ||
                 curve->smoothed.size() != curve->learning_rates.size()))

@@ -85,8 +85,8 @@ TEST_CASE("the page has logs, arguments, handlers, time and memory of a training
   CHECK(has_log);
   REQUIRE(run.ranks.size() == 1);
   CHECK(run.ranks[0].memory > 1e6);
-  CHECK(run.phases.at(2) == "forward");
-  CHECK(run.ranks[0].phases.at(2) > 0);
+  CHECK(run.activities.at(2) == "forward");
+  CHECK(run.ranks[0].activities.at(2) > 0);
 }
 
 TEST_CASE(
@@ -240,7 +240,7 @@ TEST_CASE("a training that is resumed at its end keeps the times and the summary
       continue;
     }
     REQUIRE(run.ranks.size() == 1);
-    CHECK(run.ranks[0].phases == first.ranks[0].phases);
+    CHECK(run.ranks[0].activities == first.ranks[0].activities);
     CHECK(run.ranks[0].memory == first.ranks[0].memory);
     CHECK(run.summary == first.summary);
     CHECK(run.afterwards == first.afterwards);
@@ -327,7 +327,7 @@ TEST_CASE("several processes are on the page of the first, and one that fails en
     REQUIRE(run.ranks.size() == 2);
     CHECK(run.ranks[1].rank == 1);
     CHECK(run.ranks[1].memory > 1e6);
-    CHECK(run.ranks[1].phases.at(2) > 0);
+    CHECK(run.ranks[1].activities.at(2) > 0);
     CHECK(run.ranks[0].memory != run.ranks[1].memory);
   }
   Ranks failing(toy::options(args, 4), Fails{.on_purpose = true});

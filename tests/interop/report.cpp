@@ -68,8 +68,8 @@ RunRecorder training(std::string name, double rate, double floor, std::int64_t s
                   {"Evaluate", {"EarlyStoppingCallback"}},
                   {"Stop", {"Announce", "ReportCallback"}},
                   {"TrainEnd", {"ProgressCallback", "ReportCallback"}}};
-  run.phases = {"setup",      "data",   "forward", "backward",  "update",
-                "evaluation", "saving", "logging", "callbacks", "other"};
+  run.activities = {"setup",      "data",   "forward", "backward",  "update",
+                    "evaluation", "saving", "logging", "callbacks", "other"};
   run.ranks = {{0, {0.4, 3.1, 11.2, 19.8, 4.4, 2.9, 0.8, 0.1, 0.2, 0.3}, 6.1e8, 1.9e9}};
   recorder.mark(etude::ReportMarkKind::began, 0, run.began, "");
   const double per_epoch = static_cast<double>(steps) / 20;

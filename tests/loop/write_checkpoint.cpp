@@ -69,7 +69,7 @@ struct Two {
     set(0.5F);
     core.state.global_step = 1;
     core.group.add_loss(torch::zeros({}));
-    core.progress.phase = {etude::TrainingStage::epochs, etude::EpochPhase::steps};
+    core.progress.loop = {etude::TrainingStage::epochs, etude::EpochStage::steps};
     core.progress.position.micro_batches = 1;
   }
 

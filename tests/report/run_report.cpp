@@ -116,8 +116,8 @@ TEST_CASE("a page of a stranger is refused with its path, the field and what is 
                       "runs[0].matrices[0].rows has 2 rows, and one of 1 values: must be square"));
   CHECK(toy::contains(with_run("\"matrices\":[{\"rows\":[[1]],\"classes\":[\"a\",\"b\"]}]"),
                       "runs[0].matrices[0].classes has 2 names: must have 1"));
-  CHECK(toy::contains(with_run("\"phases\":[\"a\"],\"ranks\":[{\"phases\":[1,2]}]"),
-                      "runs[0].ranks[0].phases has 2 values: must have 1"));
+  CHECK(toy::contains(with_run("\"activities\":[\"a\"],\"ranks\":[{\"activities\":[1,2]}]"),
+                      "runs[0].ranks[0].activities has 2 values: must have 1"));
   CHECK(toy::contains(with_run("\"learning_rates\":{\"learning_rates\":[1]}"),
                       "runs[0].learning_rates has 1 rates, 0 losses"));
   CHECK(toy::contains(with_run("\"arguments\":[1]"), "runs[0].arguments isn't an object"));

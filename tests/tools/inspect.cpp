@@ -37,7 +37,7 @@ TEST_CASE("a checkpoint's state, arguments and files are shown") {
   CHECK(json["best_metric"] == *run.state.best_metric);
   CHECK(json["best_metric_name"] == "eval_loss");
   CHECK(json["best_global_step"] == *run.state.best_global_step);
-  CHECK(json["phase"]["stage"].is_string());
+  CHECK(json["loop"]["stage"].is_string());
   REQUIRE(json["callbacks"].size() == 1);
   CHECK(json["callbacks"].contains("EarlyStoppingCallback"));
   CHECK(json["manifest"]["reason"] == "periodic");

@@ -112,8 +112,8 @@ std::string name_of_best(const FolderInfo& info) {
 }
 
 /// Describes when a checkpoint was written.
-std::string_view moment_of(const etude::TrainingPhase& phase) {
-  switch (phase.stage) {
+std::string_view moment_of(const etude::LoopState& loop) {
+  switch (loop.stage) {
     case etude::TrainingStage::starting:
       return "before the first step";
     case etude::TrainingStage::epochs:
@@ -123,16 +123,16 @@ std::string_view moment_of(const etude::TrainingPhase& phase) {
     case etude::TrainingStage::done:
       return "after the last step";
   }
-  switch (phase.epoch) {
-    case etude::EpochPhase::between:
+  switch (loop.epoch) {
+    case etude::EpochStage::between:
       return "between two epochs";
-    case etude::EpochPhase::begun:
+    case etude::EpochStage::begun:
       return "before the first step of an epoch";
-    case etude::EpochPhase::steps:
-    case etude::EpochPhase::step_end:
+    case etude::EpochStage::steps:
+    case etude::EpochStage::step_end:
       return "after a step";
-    case etude::EpochPhase::epoch_end:
-    case etude::EpochPhase::over:
+    case etude::EpochStage::epoch_end:
+    case etude::EpochStage::over:
       break;
   }
   return "after an epoch";
@@ -169,7 +169,7 @@ Json folder_json(const FolderInfo& info, std::string_view kind, bool list_tensor
     json["best_model_checkpoint"] = etude::to_json_value(state->best_model_checkpoint);
     json["callbacks"] = callbacks_of(*state);
   }
-  if (info.progress) json["phase"] = etude::to_json_value(info.progress->phase);
+  if (info.progress) json["loop"] = etude::to_json_value(info.progress->loop);
   if (info.changed_arguments) json["arguments"] = *info.changed_arguments;
   auto optimizers = Json::array();
   for (const auto& [name, optimizer] : info.optimizers)
@@ -202,7 +202,7 @@ std::string state_lines(const FolderInfo& info) {
   if (const auto& state = info.state) {
     add("step", fmt::format("{} of {}, epoch {:.2f} of {}", state->global_step, state->max_steps,
                             state->epoch, state->num_train_epochs));
-    if (info.progress) add("saved", std::string(moment_of(info.progress->phase)));
+    if (info.progress) add("saved", std::string(moment_of(info.progress->loop)));
     if (info.manifest) add("saved because", plain(info.manifest->reason));
     if (state->best_metric) {
       const auto name = name_of_best(info);

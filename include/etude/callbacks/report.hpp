@@ -19,8 +19,8 @@ namespace etude::inline v0 {
 
 /// Writes a page about the training, `output_dir/report.html`, which any browser shows without a network and
 /// which is updated while the training runs: curves of all logged values, the best model, speed, memory, time
-/// by phase, samples, confusion matrices, arguments, and the events with their handlers. docs/report.md shows
-/// it. `write_comparison` puts several runs on one page.
+/// by activity, samples, confusion matrices, arguments, and the events with their handlers. docs/report.md
+/// shows it. `write_comparison` puts several runs on one page.
 ///
 /// The page is written when something is logged, at most every `seconds` and taking less than a hundredth of
 /// the time, and at the end, whether the training is done, was stopped or has failed. It is replaced

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "etude/checkpoint/training_phase.hpp"
+#include "etude/checkpoint/loop_state.hpp"
 #include "etude/data/dataset_state.hpp"
 #include "etude/data/shuffle.hpp"
 #include "etude/metrics/pending_logs.hpp"
@@ -56,7 +56,7 @@ struct DonePhases {
 /// The part of a training's progress that TrainerState lacks: a checkpoint's `training_progress.json`.
 struct TrainingProgress {
   ETUDE_STRUCT(
-      TrainingProgress, (TrainingPhase, phase, "how far the training is"),
+      TrainingProgress, (LoopState, loop, "how far the training is"),
       (DataPosition, position, "position in the data"),
       (DonePhases, done_phases, "the phases before the current one, if there are several"),
       (std::optional<DatasetState>, dataset_state, "state of the train_dataset there, if it has one"),

@@ -13,7 +13,7 @@ struct Launch {
   std::int64_t local_rank = 0;        ///< this process's number on its machine, from 0
   std::int64_t local_world_size = 1;  ///< number of processes on this machine
   std::string launcher = {};          ///< "torchrun", "mpirun" or "srun"; empty if none
-  std::string master_addr = {};       ///< host where rank 0, or torchrun's agent, serves the store
+  std::string master_addr = {};       ///< machine where rank 0, or torchrun's agent, serves the store
   std::int64_t master_port = 29500;
   std::int64_t restart_count = 0;  ///< how often torchrun has restarted the processes
   bool agent_serves_store = false;

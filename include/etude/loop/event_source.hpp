@@ -47,8 +47,10 @@ class FirstError {
 
 /// Writes each callback's time to the trace.
 struct TracedCallbacks {
-  PhaseClock& clock;
-  PhaseClock::Slice operator()(std::string_view callback) const { return PhaseClock::Slice(clock, callback); }
+  ActivityClock& clock;
+  ActivityClock::Slice operator()(std::string_view callback) const {
+    return ActivityClock::Slice(clock, callback);
+  }
 };
 
 /// A metric that a callback waits for: the result of its method `std::string watched_metric() const`, or
@@ -222,9 +224,9 @@ class EventSource {
 
   template <class Event>
   void deliver(Event& event) {
-    if (core_.phase_clock.traces()) [[unlikely]]
+    if (core_.activity_clock.traces()) [[unlikely]]
       return raise_to_all(event, [] { throw; });
-    const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::callbacks);
+    const ActivityClock::Scope scope(core_.activity_clock, TimedActivity::callbacks);
     slot<Event>().raise(*trainer_, event);
   }
 
@@ -239,9 +241,9 @@ class EventSource {
   template <class Event>
   void raise_to_all(Event& event, detail::OnError on_error) {
     if (!hears<Event>()) return;
-    const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::callbacks);
-    const PhaseClock::Slice whole(core_.phase_clock, short_type_name<Event>());
-    detail::TracedCallbacks traced{core_.phase_clock};
+    const ActivityClock::Scope scope(core_.activity_clock, TimedActivity::callbacks);
+    const ActivityClock::Slice whole(core_.activity_clock, short_type_name<Event>());
+    detail::TracedCallbacks traced{core_.activity_clock};
     slot<Event>().raise_to_all(*trainer_, event, on_error, traced);
   }
 

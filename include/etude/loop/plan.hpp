@@ -30,7 +30,7 @@ TrainPlan plan_training(const TrainingArguments& args, std::optional<std::int64_
 /// The plan of a training whose batches a program gives one by one, until it has enough or `max_steps` are
 /// done: one epoch. Throws `ArgumentError` if `max_steps` isn't given, but an interval or the schedule
 /// (unless it `has_own_schedule`) depends on it.
-TrainPlan plan_hosted_training(const TrainingArguments& args, bool has_own_schedule);
+TrainPlan plan_stepped_training(const TrainingArguments& args, bool has_own_schedule);
 
 /// The plan of a training that continues with batches or groups of another size: `global_step` updates of the
 /// old size are done, and `batches_left` of the new size complete `epoch`. The total number of epochs stays

@@ -21,7 +21,7 @@ struct Evaluation {
 /// Whether a trainer is idle, in a training, or in the steps of one of its epochs.
 enum class Activity { idle, training, steps };
 
-/// The phase and position of a run, and the requests to it.
+/// The stages and position of a run, and the requests to it.
 struct RunPosition {
   TrainerState state;
   TrainerControl control;

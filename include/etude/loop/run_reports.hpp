@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "etude/checkpoint/writer.hpp"
+#include "etude/loop/activity_clock.hpp"
 #include "etude/loop/log_history.hpp"
 #include "etude/loop/log_window.hpp"
 #include "etude/loop/loss_check.hpp"
 #include "etude/loop/missing_labels.hpp"
-#include "etude/loop/phase_clock.hpp"
 #include "etude/loop/run_position.hpp"
 #include "etude/loop/run_settings.hpp"
 #include "etude/loop/token_counter.hpp"
@@ -33,7 +33,7 @@ struct RunReports {
   MissingLabels missing_labels;
   UnknownDivisor unknown_divisor;
   CheckpointWriter checkpoint_writer;
-  mutable PhaseClock phase_clock;
+  mutable ActivityClock activity_clock;
 
   /// All must outlive this.
   RunReports(RunSettings& run, RunPosition& position, Trained& trained);

@@ -12,7 +12,7 @@
 #include "etude/data/batch.hpp"
 #include "etude/loop/core.hpp"
 #include "etude/loop/event_source.hpp"
-#include "etude/loop/host_loop.hpp"
+#include "etude/loop/stepped_training.hpp"
 #include "etude/metrics/metrics.hpp"
 #include "etude/metrics/sample.hpp"
 #include "etude/parallel/communicator.hpp"
@@ -33,8 +33,8 @@ struct TrainerTraits {
 /// Makes the model, and raises `InitEnd`.
 void initialise(EventSource& events, TrainerOptions options, const TrainerTraits& traits);
 
-/// Throws Error while a training of `host_loop` is under way.
-TrainOutput train(EventSource& events, const HostLoop& host_loop, const TrainOptions& options);
+/// Throws Error while a training of `stepped_training` is under way.
+TrainOutput train(EventSource& events, const SteppedTraining& stepped_training, const TrainOptions& options);
 Metrics evaluate(EventSource& events, const EvaluateOptions& options);
 PredictionOutput predict(EventSource& events, const Dataset& dataset, const PredictOptions& options);
 

@@ -34,10 +34,10 @@ struct ReportHandlers {
                (std::vector<std::string>, callbacks, "its callbacks in order"));
 };
 
-/// One process's time by phase, and its memory.
+/// One process's time by activity, and its memory.
 struct ReportRank {
   ETUDE_STRUCT(ReportRank, (std::int64_t, rank, "rank of the process", 0),
-               (std::vector<double>, phases, "seconds of each phase"),
+               (std::vector<double>, activities, "seconds of each activity"),
                (double, memory, "resident memory in bytes", 0.0),
                (std::optional<double>, device_memory, "the most bytes allocated on the device"));
 };
@@ -94,7 +94,7 @@ struct RunReport {
       (std::vector<SeriesColumns>, series, "values over update steps"),
       (std::int64_t, series_left_out, "series that don't fit", 0),
       (std::vector<ReportMark>, marks, "what happened, oldest first"),
-      (std::vector<std::string>, phases, "the phases that the time is divided among"),
+      (std::vector<std::string>, activities, "the activities that the time is divided among"),
       (std::vector<ReportRank>, ranks, "each process"),
       (std::vector<ReportHandlers>, handlers, "the events that callbacks handle"),
       (std::vector<ReportSample>, samples, "texts, pictures and sounds, oldest first"),

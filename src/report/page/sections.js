@@ -301,20 +301,20 @@ function shade(share) {
 }
 function timeFigure(run) {
   const [rank] = run.ranks,
-    total = sum(rank.phases);
-  const phases = run.phases
-    .map((phase, i) => [phase, rank.phases[i]])
+    total = sum(rank.activities);
+  const activities = run.activities
+    .map((activity, i) => [activity, rank.activities[i]])
     .filter(([, time]) => time > 0)
     .sort((a, b) => b[1] - a[1]);
-  if (!phases.length) return null;
+  if (!activities.length) return null;
   return make(
     'figure',
     {class: 'large'},
-    make('figcaption', 'Time by phase'),
+    make('figcaption', 'Time by activity'),
     sinceResumed([run]),
     bars(
-      phases.map(([phase, time]) => [
-        phase,
+      activities.map(([activity, time]) => [
+        activity,
         time,
         durationText(time),
         ((100 * time) / total).toFixed(1) + ' %'
@@ -331,30 +331,30 @@ function timeSection(runs) {
           : `rank ${rank.rank}`,
       run,
       rank,
-      total: sum(rank.phases)
+      total: sum(rank.activities)
     }))
   );
   if (rows.length < 2) return null;
-  const phases = rows[0].run.phases.filter((_, i) => rows.some(({rank}) => rank.phases[i] > 0));
+  const activities = rows[0].run.activities.filter((_, i) => rows.some(({rank}) => rank.activities[i] > 0));
   return section(
     'time',
-    runs.length > 1 ? 'Time by phase' : 'Processes',
+    runs.length > 1 ? 'Time by activity' : 'Processes',
     note(
-      'Each phase in percent of the wall time.' +
+      'Each activity in percent of the wall time.' +
         (runs.length > 1
           ? ''
           : ' A process that waits less in communication than the others is the one that they wait for.')
     ),
     sinceResumed(runs),
     table(
-      'Time by phase',
-      titled(['', 'total', ...phases, 'memory']),
+      'Time by activity',
+      titled(['', 'total', ...activities, 'memory']),
       rows.map(({name, run, rank, total}) =>
         row(
           name,
           cell(durationText(total)),
-          ...phases.map(phase => {
-            const share = total > 0 ? (rank.phases[run.phases.indexOf(phase)] ?? 0) / total : 0;
+          ...activities.map(activity => {
+            const share = total > 0 ? (rank.activities[run.activities.indexOf(activity)] ?? 0) / total : 0;
             return cell({style: shade(share)}, (100 * share).toFixed(1));
           }),
           cell(bytesText(rank.device_memory || rank.memory))

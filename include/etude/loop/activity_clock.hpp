@@ -6,29 +6,29 @@
 #include <memory>
 #include <string_view>
 
-#include "etude/metrics/time_by_phase.hpp"
+#include "etude/metrics/time_by_activity.hpp"
 
 namespace etude::inline v0 {
 
 class FileSystem;
-class PhaseTrace;
+class ActivityTrace;
 
-/// Divides the wall time of a training among its phases: at each moment one phase is on, and switching reads
-/// the clock once. Without a training it does nothing.
-class PhaseClock {
+/// Divides the wall time of a training among its activities: at each moment one activity is on, and switching
+/// reads the clock once. Without a training it does nothing.
+class ActivityClock {
   using Clock = std::chrono::steady_clock;
 
  public:
   class Run;
   class Step;
 
-  PhaseClock();
-  PhaseClock(const PhaseClock&) = delete;
-  PhaseClock& operator=(const PhaseClock&) = delete;
-  ~PhaseClock();
+  ActivityClock();
+  ActivityClock(const ActivityClock&) = delete;
+  ActivityClock& operator=(const ActivityClock&) = delete;
+  ~ActivityClock();
 
   /// The times of the training under way up to now, or of the last one.
-  TimeByPhase times() const;
+  TimeByActivity times() const;
 
   /// Whether a trace is recorded.
   bool traces() const { return trace_ != nullptr; }
@@ -37,11 +37,11 @@ class PhaseClock {
   /// where `log_level` shows them. Reports errors on the terminal.
   void finish() noexcept;
 
-  /// A phase that lasts as long as this object; the previous phase continues afterwards.
+  /// An activity that lasts as long as this object; the previous activity continues afterwards.
   class Scope {
    public:
     /// `is_shown`: as a part of the trace.
-    Scope(PhaseClock& clock, TimedPhase phase, bool is_shown = true);
+    Scope(ActivityClock& clock, TimedActivity activity, bool is_shown = true);
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
     ~Scope();
@@ -49,8 +49,8 @@ class PhaseClock {
    private:
     void record() const;
 
-    PhaseClock& clock_;
-    TimedPhase before_;
+    ActivityClock& clock_;
+    TimedActivity before_;
     Clock::time_point begin_;
   };
 
@@ -60,7 +60,7 @@ class PhaseClock {
    public:
     static constexpr std::int64_t no_number = -1;
 
-    Slice(PhaseClock& clock, std::string_view name, std::int64_t number = no_number);
+    Slice(ActivityClock& clock, std::string_view name, std::int64_t number = no_number);
     Slice(const Slice&) = delete;
     Slice& operator=(const Slice&) = delete;
     ~Slice();
@@ -68,45 +68,45 @@ class PhaseClock {
    private:
     void record() const;
 
-    PhaseClock& clock_;
+    ActivityClock& clock_;
     std::string_view name_;
     std::int64_t number_ = no_number;
     Clock::time_point begin_;
   };
 
  private:
-  void enter(TimedPhase phase);
+  void enter(TimedActivity activity);
 
-  std::array<Clock::duration, enum_names<TimedPhase>.size()> spent_{};
-  TimedPhase phase_ = TimedPhase::other;
+  std::array<Clock::duration, enum_names<TimedActivity>.size()> spent_{};
+  TimedActivity activity_ = TimedActivity::other;
   Clock::time_point since_;
   std::int64_t steps_ = 0;
   bool runs_ = false;
-  std::unique_ptr<PhaseTrace> trace_;
+  std::unique_ptr<ActivityTrace> trace_;
   const TrainingArguments* args_ = nullptr;  // of the training
   FileSystem* files_ = nullptr;
   bool on_cpu_ = true;
 };
 
 /// An update step of the training, numbered in the trace.
-class PhaseClock::Step : Slice {
+class ActivityClock::Step : Slice {
  public:
-  Step(PhaseClock& clock, std::int64_t number) : Slice(clock, "step", number) { ++clock.steps_; }
+  Step(ActivityClock& clock, std::int64_t number) : Slice(clock, "step", number) { ++clock.steps_; }
 };
 
 /// A training on the clock, which ends with this object, even if an exception ends it.
-class PhaseClock::Run {
+class ActivityClock::Run {
  public:
-  /// All of these must outlive it. `outside`: the phase for time outside of any other. Throws CheckpointError
-  /// if the folder of `trace_file` can't be created.
-  Run(PhaseClock& clock, const TrainingArguments& args, FileSystem& files, bool on_cpu,
-      TimedPhase outside = TimedPhase::other);
+  /// All of these must outlive it. `outside`: the activity for time outside of any other. Throws
+  /// CheckpointError if the folder of `trace_file` can't be created.
+  Run(ActivityClock& clock, const TrainingArguments& args, FileSystem& files, bool on_cpu,
+      TimedActivity outside = TimedActivity::other);
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
   ~Run() { clock_.finish(); }
 
  private:
-  PhaseClock& clock_;
+  ActivityClock& clock_;
 };
 
 }  // namespace etude::inline v0

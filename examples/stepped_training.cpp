@@ -23,7 +23,7 @@ torch::Tensor land(const torch::Tensor& throws) {
 int main() {
   torch::manual_seed(1);
   torch::nn::Sequential net(torch::nn::Linear(2, 32), torch::nn::Tanh(), torch::nn::Linear(32, 1));
-  etude::TrainingArguments args{.output_dir = "host_loop_output",
+  etude::TrainingArguments args{.output_dir = "stepped_training_output",
                                 .learning_rate = 0.01,
                                 .lr_scheduler_type = etude::SchedulerType::constant,
                                 .save_steps = 500};

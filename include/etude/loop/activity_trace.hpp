@@ -12,14 +12,14 @@
 namespace etude::inline v0 {
 
 /// Slices of time in memory, which become a file in Chrome's trace format. Names must outlive it.
-class PhaseTrace {
+class ActivityTrace {
  public:
   using Clock = std::chrono::steady_clock;
 
   /// The maximum number of slices, about 100 MB of text; later ones are left out.
   static constexpr std::size_t most_slices = 1'000'000;
 
-  explicit PhaseTrace(std::size_t most = most_slices) : most_(most) {}
+  explicit ActivityTrace(std::size_t most = most_slices) : most_(most) {}
 
   /// `number` is below 0 for a slice without one.
   void add(std::string_view name, std::string_view category, std::int64_t number, Clock::time_point begin);

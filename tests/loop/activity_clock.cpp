@@ -1,4 +1,4 @@
-#include "etude/loop/phase_clock.hpp"
+#include "etude/loop/activity_clock.hpp"
 
 #include <doctest/doctest.h>
 
@@ -16,11 +16,11 @@
 
 #include "common/toy.hpp"
 #include "etude/io/file_system.hpp"
-#include "etude/loop/phase_trace.hpp"
+#include "etude/loop/activity_trace.hpp"
 
-namespace loop_phase_clock_test {
+namespace loop_activity_clock_test {
 
-using enum etude::TimedPhase;
+using enum etude::TimedActivity;
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point begin) {
@@ -29,9 +29,9 @@ double seconds_since(Clock::time_point begin) {
 
 void sleep_for_ms(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
 
-TEST_CASE("the phases of a training take at least 98 % of its wall time, and all of them all of it") {
+TEST_CASE("the activities of a training take at least 98 % of its wall time, and all of them all of it") {
   double largest_share = 0;
-  // Another process may occupy the processor in any phase, so one undisturbed training of ten is enough.
+  // Another process may occupy the processor in any activity, so one undisturbed training of ten is enough.
   for (int attempt = 0; attempt < 10 && largest_share < 0.98; ++attempt) {
     auto args = toy::arguments();
     args.num_train_epochs = 4;
@@ -45,17 +45,17 @@ TEST_CASE("the phases of a training take at least 98 % of its wall time, and all
     const auto output = trainer.train();
     const double wall = seconds_since(begin);
     REQUIRE(output.global_step == 400);
-    const auto& times = output.time_by_phase;
+    const auto& times = output.time_by_activity;
     CHECK(times.total() <= wall);
-    for (const auto phase : {setup, data, forward, backward, update, evaluation, logging, callbacks})
-      CHECK(times[phase] > 0);
+    for (const auto activity : {setup, data, forward, backward, update, evaluation, logging, callbacks})
+      CHECK(times[activity] > 0);
     CHECK(times[communication] + times[saving] < 0.01 * wall);
     largest_share = std::max(largest_share, (times.total() - times[other]) / wall);
   }
   CHECK(largest_share >= 0.98);
 }
 
-TEST_CASE("the time of a training by step() has phases, too, and that of the program between its steps") {
+TEST_CASE("the time of a training by step() has activities, too, and that of the program between its steps") {
   auto args = toy::arguments();
   args.max_steps = 5;
   auto options = toy::options(args, 10, 2);
@@ -65,11 +65,11 @@ TEST_CASE("the time of a training by step() has phases, too, and that of the pro
     trainer.step(torch::randn({2, 1}), torch::randn({2, 1}));
     sleep_for_ms(20);
   }
-  const auto times = trainer.finish().time_by_phase;
+  const auto times = trainer.finish().time_by_activity;
   CHECK(times.total() <= seconds_since(begin));
-  CHECK(times[host] >= 0.1);
-  CHECK(times[host] <= 0.15);
-  for (const auto phase : {setup, forward, backward, update, callbacks}) CHECK(times[phase] > 0);
+  CHECK(times[program] >= 0.1);
+  CHECK(times[program] <= 0.15);
+  for (const auto activity : {setup, forward, backward, update, callbacks}) CHECK(times[activity] > 0);
   CHECK(times[other] <= 0.02 * times.total());
 }
 
@@ -92,14 +92,14 @@ struct SleepyLineImpl : toy::LineImpl {
 };
 TORCH_MODULE(SleepyLine);
 
-TEST_CASE("time counts for the innermost phase: forward, callbacks, and evaluations that they call") {
+TEST_CASE("time counts for the innermost activity: forward, callbacks, and evaluations that they call") {
   auto options = toy::options(toy::arguments(), 2, 2);
   SleepyLine model;
   model->in_training = 60;
   model->in_evaluation = 40;
   options.model = model;
   etude::Trainer<Sleeper> trainer(options, Sleeper{.in_step_end = 20, .in_prediction = 30});
-  const auto times = trainer.train().time_by_phase;
+  const auto times = trainer.train().time_by_activity;
   CHECK(times[forward] >= 0.120);     // 2 x 60 ms
   CHECK(times[evaluation] >= 0.080);  // 2 x 40 ms
   CHECK(times[callbacks] >= 0.100);   // 2 x 20 ms and 2 x 30 ms
@@ -111,11 +111,11 @@ TEST_CASE("another training starts from zero, and evaluations outside of trainin
   etude::Trainer<Sleeper> trainer(toy::options(toy::arguments(), 2), Sleeper{.in_step_end = 30});
   trainer.train();
   trainer.callback<Sleeper>().in_step_end = 0;
-  const auto second = trainer.train().time_by_phase;
+  const auto second = trainer.train().time_by_activity;
   CHECK(second[callbacks] < 0.030);
   trainer.callback<Sleeper>().in_prediction = 5;
   trainer.evaluate();
-  CHECK(trainer.time_by_phase().seconds == second.seconds);
+  CHECK(trainer.time_by_activity().seconds == second.seconds);
 }
 
 nlohmann::json read(const std::filesystem::path& file) {
@@ -144,7 +144,7 @@ const Slice& first(const std::vector<Slice>& all, const std::string& name) {
   return *found;
 }
 
-TEST_CASE("a trace has numbered steps with their phases, events and callbacks within each other") {
+TEST_CASE("a trace has numbered steps with their activities, events and callbacks within each other") {
   const toy::Folder folder;
   auto args = toy::arguments();
   args.output_dir = folder;
@@ -183,13 +183,13 @@ TEST_CASE("a training that ends by an exception leaves a whole trace") {
   const auto all = slices(read(folder / "trace.json"));
   CHECK(first(all, "step 2").holds(first(all, "StepEnd")) == false);  // that is of step 1
   CHECK(first(all, "step 2").end > first(all, "step 1").end);
-  CHECK(trainer.time_by_phase()[forward] > 0);
+  CHECK(trainer.time_by_activity()[forward] > 0);
 }
 
 TEST_CASE("a trace keeps its first slices, and counts the others") {
   const toy::Folder folder;
-  etude::PhaseTrace trace(2);
-  const auto now = etude::PhaseTrace::Clock::now();
+  etude::ActivityTrace trace(2);
+  const auto now = etude::ActivityTrace::Clock::now();
   for (int i = 0; i < 5; ++i) trace.add("say \"step\"", "training", i, now);
   CHECK(trace.left_out() == 3);
   trace.save(etude::default_file_system(), folder / "trace.json", 1);
@@ -215,4 +215,4 @@ TEST_CASE("a trace that can't be written doesn't end the program, and one whose 
   CHECK_THROWS_AS(refused.train(), etude::CheckpointError);
 }
 
-}  // namespace loop_phase_clock_test
+}  // namespace loop_activity_clock_test

@@ -1,4 +1,4 @@
-#include "etude/loop/host_loop.hpp"
+#include "etude/loop/stepped_training.hpp"
 
 #include <fmt/format.h>
 #include <torch/types.h>
@@ -26,7 +26,7 @@ namespace {
 
 /// A batch that a program gives, as a loader would have made it. Throws DataError if the tensors are no
 /// batch.
-Batch batch_of_host(Batch batch, const TrainingArguments& args) {
+Batch batch_of_program(Batch batch, const TrainingArguments& args) {
   // A batch with a size was assembled by the program: its tensors may have other first dimensions.
   if (batch.size <= 0) batch = make_batch(std::move(batch.inputs), std::move(batch.labels));
   return split_labels(std::move(batch), args.label_names.value_or(DataLoaderOptions().label_names));
@@ -69,14 +69,15 @@ class HostBatches final : public BatchSource {
 };
 
 /// One training. Its epoch has no end unless a callback sets `should_epoch_stop`.
-class HostLoop::Training {
+class SteppedTraining::Training {
  public:
   explicit Training(EventSource& events)
       : core_(events.core()),
-        clock_(core_.phase_clock, core_.args, core_.options.files(), core_.device.is_cpu(), TimedPhase::host),
+        clock_(core_.activity_clock, core_.args, core_.options.files(), core_.device.is_cpu(),
+               TimedActivity::program),
         training_(core_.activity, Activity::training),
         under_way_(core_.remote),
-        loop_(events, TrainLoop::Batches::of_host) {}
+        loop_(events, TrainLoop::Batches::of_program) {}
   Training(const Training&) = delete;
   Training& operator=(const Training&) = delete;
   ~Training() {
@@ -195,7 +196,7 @@ class HostLoop::Training {
 
  private:
   void failing(detail::FunctionRef<void()> part) {
-    const PhaseClock::Scope scope(core_.phase_clock, TimedPhase::other, /*is_shown=*/false);
+    const ActivityClock::Scope scope(core_.activity_clock, TimedActivity::other, /*is_shown=*/false);
     try {
       part();
     } catch (...) {
@@ -276,7 +277,7 @@ class HostLoop::Training {
   }
 
   TrainerCore& core_;
-  PhaseClock::Run clock_;
+  ActivityClock::Run clock_;
   ScopedValue<Activity> training_;
   RemoteControl::UnderWay under_way_;
   TrainLoop loop_;
@@ -293,34 +294,34 @@ class HostLoop::Training {
   bool is_finished_ = false;
 };
 
-HostLoop::HostLoop(EventSource& events) : events_(events) {}
+SteppedTraining::SteppedTraining(EventSource& events) : events_(events) {}
 
-HostLoop::~HostLoop() = default;
+SteppedTraining::~SteppedTraining() = default;
 
-void HostLoop::check_none(const char* method) const {
+void SteppedTraining::check_none(const char* method) const {
   if (training_)
     throw Error(std::string(method) + " was called before finish(): a training by step() is under way");
 }
 
-void HostLoop::begin(const TrainOptions& options) {
+void SteppedTraining::begin(const TrainOptions& options) {
   const Calls::Scope call(events_.core().calls, Calls::step);
   check_none("begin()");
   begin_training(options);
 }
 
-StepOutput HostLoop::step(Batch batch) {
+StepOutput SteppedTraining::step(Batch batch) {
   const Calls::Scope call(events_.core().calls, Calls::step);
   if (!training_) begin_training({});
   training_->check_goes_on("step()", /*gives_losses=*/false);
-  auto checked = batch_of_host(std::move(batch), events_.core().args);
+  auto checked = batch_of_program(std::move(batch), events_.core().args);
   StepOutput output;
   in_training([&](Training& training) { output = training.step(std::move(checked)); });
   return output;
 }
 
-bool HostLoop::takes_losses() const { return training_ && !is_running_ && !events_.core().evaluation; }
+bool SteppedTraining::takes_losses() const { return training_ && !is_running_ && !events_.core().evaluation; }
 
-void HostLoop::backward(const LossOutput& computed, std::optional<std::string_view> optimizer) {
+void SteppedTraining::backward(const LossOutput& computed, std::optional<std::string_view> optimizer) {
   auto& core = events_.core();
   const Calls::Scope call(core.calls, Calls::step);
   if (!training_) throw Error("backward() was called, but no training is under way: must come after begin()");
@@ -331,7 +332,7 @@ void HostLoop::backward(const LossOutput& computed, std::optional<std::string_vi
   in_training([&](Training& training) { training.backward(computed, place); });
 }
 
-StepOutput HostLoop::update() {
+StepOutput SteppedTraining::update() {
   const Calls::Scope call(events_.core().calls, Calls::step);
   check_loss("update()");
   StepOutput output;
@@ -339,7 +340,7 @@ StepOutput HostLoop::update() {
   return output;
 }
 
-void HostLoop::update(std::string_view optimizer) {
+void SteppedTraining::update(std::string_view optimizer) {
   auto& core = events_.core();
   const Calls::Scope call(core.calls, Calls::step);
   check_loss("update()");
@@ -348,31 +349,31 @@ void HostLoop::update(std::string_view optimizer) {
   in_training([&](Training& training) { training.update(place); });
 }
 
-void HostLoop::check_loss(const char* method) {
+void SteppedTraining::check_loss(const char* method) {
   if (!training_)
     throw Error(fmt::format("{} was called, but no training is under way: must come after begin()", method));
   training_->check_goes_on(method, /*gives_losses=*/true);
   training_->check_loss(method);
 }
 
-TrainOutput HostLoop::finish() {
+TrainOutput SteppedTraining::finish() {
   const Calls::Scope call(events_.core().calls, Calls::step);
   if (!training_) throw Error("finish() was called, but no training by step() is under way");
   TrainOutput output;
   in_training([&](Training& training) { output = training.finish(); });
   training_.reset();
-  output.time_by_phase = events_.core().phase_clock.times();
+  output.time_by_activity = events_.core().activity_clock.times();
   return output;
 }
 
-void HostLoop::begin_training(const TrainOptions& options) {
+void SteppedTraining::begin_training(const TrainOptions& options) {
   events_.core().prepare_machine();
   training_ = std::make_unique<Training>(events_);
   in_training([&](Training& training) { training.begin(options); });
 }
 
 template <class Act>
-void HostLoop::in_training(Act act) {
+void SteppedTraining::in_training(Act act) {
   const ScopedValue running(is_running_, true);
   try {
     events_.guarded([&] { act(*training_); });

@@ -11,14 +11,14 @@
 namespace etude::inline v0 {
 
 /// The trainings of a trainer in a program's own loop: see `TrainerBase::begin`.
-class HostLoop {
+class SteppedTraining {
  public:
   /// `events` must outlive this.
-  explicit HostLoop(EventSource& events);
-  HostLoop(const HostLoop&) = delete;
-  HostLoop& operator=(const HostLoop&) = delete;
+  explicit SteppedTraining(EventSource& events);
+  SteppedTraining(const SteppedTraining&) = delete;
+  SteppedTraining& operator=(const SteppedTraining&) = delete;
   /// Ends a training that isn't finished, without an exception.
-  ~HostLoop();
+  ~SteppedTraining();
 
   /// Throws Error, with the name of `method`, if a training is under way.
   void check_none(const char* method) const;

@@ -1,4 +1,4 @@
-#include "etude/checkpoint/training_phase.hpp"
+#include "etude/checkpoint/loop_state.hpp"
 
 #include <fmt/format.h>
 
@@ -26,8 +26,8 @@ bool may_follow(TrainingStage from, TrainingStage to) {
   return false;
 }
 
-bool may_follow(EpochPhase from, EpochPhase to) {
-  using enum EpochPhase;
+bool may_follow(EpochStage from, EpochStage to) {
+  using enum EpochStage;
   switch (to) {
     case between:
       return from == epoch_end || from == over;
@@ -47,28 +47,28 @@ bool may_follow(EpochPhase from, EpochPhase to) {
 
 }  // namespace
 
-template <class Phase>
-void enter(Phase& phase, Phase next) {
-  if (!may_follow(phase, next))
-    throw Error(fmt::format("a training can't go from {} to {}: this is a bug in Etude", to_string(phase),
+template <class Stage>
+void enter(Stage& stage, Stage next) {
+  if (!may_follow(stage, next))
+    throw Error(fmt::format("a training can't go from {} to {}: this is a bug in Etude", to_string(stage),
                             to_string(next)));
-  phase = next;
+  stage = next;
 }
 
 }  // namespace detail
 
-void TrainingPhase::enter(TrainingStage next) { detail::enter(stage, next); }
-void TrainingPhase::enter(EpochPhase next) { detail::enter(epoch, next); }
+void LoopState::enter(TrainingStage next) { detail::enter(stage, next); }
+void LoopState::enter(EpochStage next) { detail::enter(epoch, next); }
 
-void TrainingPhase::settle() {
+void LoopState::settle() {
   if (stage == TrainingStage::finishing) enter(TrainingStage::finished);
-  if (epoch == EpochPhase::step_end) enter(EpochPhase::steps);
-  if (epoch == EpochPhase::epoch_end) enter(EpochPhase::over);
+  if (epoch == EpochStage::step_end) enter(EpochStage::steps);
+  if (epoch == EpochStage::epoch_end) enter(EpochStage::over);
 }
 
-void TrainingPhase::continue_training() {
-  if (stage == TrainingStage::finishing && epoch_is_open() && epoch != EpochPhase::epoch_end)
-    enter(EpochPhase::epoch_end);
+void LoopState::continue_training() {
+  if (stage == TrainingStage::finishing && epoch_is_open() && epoch != EpochStage::epoch_end)
+    enter(EpochStage::epoch_end);
   enter(TrainingStage::epochs);
 }
 

@@ -1,4 +1,4 @@
-#include "etude/loop/host_loop.hpp"
+#include "etude/loop/stepped_training.hpp"
 
 #include <doctest/doctest.h>
 
@@ -19,7 +19,7 @@
 #include "etude/base/error.hpp"
 #include "etude/trainer.hpp"
 
-namespace loop_host_loop_test {
+namespace loop_stepped_training_test {
 
 using etude::IntervalStrategy;
 
@@ -273,4 +273,4 @@ TEST_CASE("two processes that step alike train as one with both batches; one tha
           doctest::Approx(whole.model().state_dict().at(i).second.template item<double>()).epsilon(1e-5));
 }
 
-}  // namespace loop_host_loop_test
+}  // namespace loop_stepped_training_test

@@ -1,4 +1,4 @@
-#include "etude/loop/phase_clock.hpp"
+#include "etude/loop/activity_clock.hpp"
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 #include "etude/base/message.hpp"
 #include "etude/io/file_system.hpp"
 #include "etude/libtorch/threads.hpp"
-#include "etude/loop/phase_trace.hpp"
+#include "etude/loop/activity_trace.hpp"
 #include "etude/training_arguments.hpp"
 
 namespace etude::inline v0 {
@@ -32,47 +32,47 @@ std::filesystem::path trace_path(const TrainingArguments& args) {
 
 }  // namespace detail
 
-PhaseClock::PhaseClock() = default;
-PhaseClock::~PhaseClock() = default;
+ActivityClock::ActivityClock() = default;
+ActivityClock::~ActivityClock() = default;
 
-TimeByPhase PhaseClock::times() const {
+TimeByActivity ActivityClock::times() const {
   const auto seconds = [](Clock::duration time) { return std::chrono::duration<double>(time).count(); };
-  TimeByPhase result;
+  TimeByActivity result;
   for (std::size_t i = 0; i < spent_.size(); ++i) result.seconds[i] = seconds(spent_[i]);
-  if (runs_) result.seconds[static_cast<std::size_t>(phase_)] += seconds(Clock::now() - since_);
+  if (runs_) result.seconds[static_cast<std::size_t>(activity_)] += seconds(Clock::now() - since_);
   return result;
 }
 
-void PhaseClock::Scope::record() const {
-  if (begin_ != Clock::time_point()) clock_.trace_->add(to_string(clock_.phase_), "phase", -1, begin_);
+void ActivityClock::Scope::record() const {
+  if (begin_ != Clock::time_point()) clock_.trace_->add(to_string(clock_.activity_), "activity", -1, begin_);
 }
 
-void PhaseClock::Slice::record() const {
+void ActivityClock::Slice::record() const {
   if (clock_.trace_) clock_.trace_->add(name_, "training", number_, begin_);
 }
 
-PhaseClock::Run::Run(PhaseClock& clock, const TrainingArguments& args, FileSystem& files, bool on_cpu,
-                     TimedPhase outside)
+ActivityClock::Run::Run(ActivityClock& clock, const TrainingArguments& args, FileSystem& files, bool on_cpu,
+                        TimedActivity outside)
     : clock_(clock) {
   if (args.trace_file) {
     files.create_directories(detail::trace_path(args).parent_path());
-    clock.trace_ = std::make_unique<PhaseTrace>();
+    clock.trace_ = std::make_unique<ActivityTrace>();
   }
   clock.spent_ = {};
   clock.args_ = &args;
   clock.files_ = &files;
   clock.on_cpu_ = on_cpu;
   clock.steps_ = 0;
-  clock.phase_ = outside;
+  clock.activity_ = outside;
   clock.since_ = Clock::now();
   clock.runs_ = true;
 }
 
-void PhaseClock::finish() noexcept {
+void ActivityClock::finish() noexcept {
   if (!runs_) return;
-  spent_[static_cast<std::size_t>(phase_)] += Clock::now() - since_;
+  spent_[static_cast<std::size_t>(activity_)] += Clock::now() - since_;
   runs_ = false;
-  phase_ = TimedPhase::other;
+  activity_ = TimedActivity::other;
   const auto trace = std::move(trace_);
   const auto& args = *args_;
   try {
@@ -80,7 +80,7 @@ void PhaseClock::finish() noexcept {
       trace->save(*files_, detail::trace_path(args), args.process_index());
       if (trace->left_out() > 0)
         message(args, LogLevel::warning, "trace_file has the first {} slices of time; {} came later",
-                PhaseTrace::most_slices, trace->left_out());
+                ActivityTrace::most_slices, trace->left_out());
     }
   } catch (const std::exception& error) {
     message(args, LogLevel::error, "trace_file isn't written: {}", error.what());
@@ -99,20 +99,21 @@ void PhaseClock::finish() noexcept {
   }
 }
 
-PhaseClock::Scope::Scope(PhaseClock& clock, TimedPhase phase, bool is_shown)
-    : clock_(clock), before_(clock.phase_) {
-  clock_.enter(phase);
+ActivityClock::Scope::Scope(ActivityClock& clock, TimedActivity activity, bool is_shown)
+    : clock_(clock), before_(clock.activity_) {
+  clock_.enter(activity);
   if (clock_.trace_ && is_shown) [[unlikely]]
     begin_ = Clock::now();
 }
 
-PhaseClock::Scope::~Scope() {
+ActivityClock::Scope::~Scope() {
   if (clock_.trace_) [[unlikely]]
     record();
   clock_.enter(before_);
 }
 
-PhaseClock::Slice::Slice(PhaseClock& clock, std::string_view name, std::int64_t number) : clock_(clock) {
+ActivityClock::Slice::Slice(ActivityClock& clock, std::string_view name, std::int64_t number)
+    : clock_(clock) {
   if (!clock_.trace_) [[likely]]
     return;
   name_ = name;
@@ -120,17 +121,17 @@ PhaseClock::Slice::Slice(PhaseClock& clock, std::string_view name, std::int64_t 
   begin_ = Clock::now();
 }
 
-PhaseClock::Slice::~Slice() {
+ActivityClock::Slice::~Slice() {
   if (!name_.empty()) [[unlikely]]
     record();
 }
 
-void PhaseClock::enter(TimedPhase phase) {
-  if (phase == phase_ || !runs_) return;
+void ActivityClock::enter(TimedActivity activity) {
+  if (activity == activity_ || !runs_) return;
   const auto now = Clock::now();
-  spent_[static_cast<std::size_t>(phase_)] += now - since_;
+  spent_[static_cast<std::size_t>(activity_)] += now - since_;
   since_ = now;
-  phase_ = phase;
+  activity_ = activity;
 }
 
 }  // namespace etude::inline v0

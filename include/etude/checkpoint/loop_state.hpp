@@ -9,22 +9,22 @@ namespace etude::inline v0 {
 /// in its last step are honoured, `finished` once they are, and `done` once its last checkpoint is on disk.
 ETUDE_ENUM(TrainingStage, starting, epochs, finishing, finished, done);
 
-/// The phases of an epoch: `between` two epochs, `begun` after EpochBegin, its `steps`, `step_end` after
+/// The stages of an epoch: `between` two epochs, `begun` after EpochBegin, its `steps`, `step_end` after
 /// StepEnd, `epoch_end` after EpochEnd, and `over` when nothing of it is left. Requests are honoured in
 /// `step_end` and `epoch_end`.
-ETUDE_ENUM(EpochPhase, between, begun, steps, step_end, epoch_end, over);
+ETUDE_ENUM(EpochStage, between, begun, steps, step_end, epoch_end, over);
 
 /// How far a training is, as a state of the state machine in docs/architecture.md. A checkpoint stores it,
 /// and a resumed training enters there.
-struct TrainingPhase {
-  ETUDE_STRUCT(TrainingPhase, (TrainingStage, stage, "stage of the training", TrainingStage::starting),
-               (EpochPhase, epoch, "phase of the current epoch", EpochPhase::between));
+struct LoopState {
+  ETUDE_STRUCT(LoopState, (TrainingStage, stage, "stage of the training", TrainingStage::starting),
+               (EpochStage, epoch, "stage of the current epoch", EpochStage::between));
 
-  /// Moves to another stage or phase. Throws Error if the current one doesn't allow that.
+  /// Moves to another stage. Throws Error if the current one doesn't allow that.
   void enter(TrainingStage next);
-  void enter(EpochPhase next);
+  void enter(EpochStage next);
 
-  /// Leaves the phase in which requests are honoured.
+  /// Leaves the stage in which requests are honoured.
   void settle();
 
   /// Returns from the end to the epochs of a training that was resumed to do more. If an epoch is open,
@@ -33,10 +33,10 @@ struct TrainingPhase {
 
   bool has_started() const { return stage != TrainingStage::starting; }
   bool is_at_end() const { return stage >= TrainingStage::finishing; }
-  bool epoch_is_open() const { return epoch != EpochPhase::between; }
-  bool epoch_has_ended() const { return epoch >= EpochPhase::epoch_end; }
+  bool epoch_is_open() const { return epoch != EpochStage::between; }
+  bool epoch_has_ended() const { return epoch >= EpochStage::epoch_end; }
 
-  friend bool operator==(const TrainingPhase&, const TrainingPhase&) = default;
+  friend bool operator==(const LoopState&, const LoopState&) = default;
 };
 
 }  // namespace etude::inline v0

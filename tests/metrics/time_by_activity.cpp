@@ -1,4 +1,4 @@
-#include "etude/metrics/time_by_phase.hpp"
+#include "etude/metrics/time_by_activity.hpp"
 
 #include <doctest/doctest.h>
 
@@ -6,35 +6,35 @@
 #include <string>
 #include <utility>
 
-namespace metrics_time_by_phase_test {
+namespace metrics_time_by_activity_test {
 
-using enum etude::TimedPhase;
+using enum etude::TimedActivity;
 
-etude::TimeByPhase times(std::initializer_list<std::pair<etude::TimedPhase, double>> seconds) {
-  etude::TimeByPhase result;
-  for (const auto& [phase, value] : seconds) result.seconds[static_cast<std::size_t>(phase)] = value;
+etude::TimeByActivity times(std::initializer_list<std::pair<etude::TimedActivity, double>> seconds) {
+  etude::TimeByActivity result;
+  for (const auto& [activity, value] : seconds) result.seconds[static_cast<std::size_t>(activity)] = value;
   return result;
 }
 
 /// The only line of advice; "" without any.
-std::string advised(const etude::TimeByPhase& spent, const etude::TrainingArguments& args = {},
+std::string advised(const etude::TimeByActivity& spent, const etude::TrainingArguments& args = {},
                     const etude::AdviceFacts& facts = {.steps = 100}) {
   const auto lines = etude::advice(spent, args, facts);
   REQUIRE(lines.size() <= 1);
   return lines.empty() ? "" : lines.front();
 }
 
-TEST_CASE("times have a total, shares of it, and a table with the longest phase first") {
+TEST_CASE("times have a total, shares of it, and a table with the longest activity first") {
   const auto spent = times({{data, 1}, {forward, 2.5}, {update, 0.5}});
   CHECK(spent.total() == 4);
   CHECK(spent.share(forward) == 0.625);
   CHECK(spent.table() ==
-        "phase             seconds       %\n"
+        "activity             seconds       %\n"
         "forward             2.500   62.50\n"
         "data                1.000   25.00\n"
         "update              0.500   12.50\n"
         "total               4.000  100.00\n");
-  CHECK(etude::TimeByPhase().share(data) == 0);
+  CHECK(etude::TimeByActivity().share(data) == 0);
 }
 
 TEST_CASE("waiting for data: use workers, or more of them") {
@@ -96,4 +96,4 @@ TEST_CASE("a short training, or one without steps, gets no advice") {
   CHECK(advised(times({{data, 1000}}), {}, {.steps = 0}).empty());
 }
 
-}  // namespace metrics_time_by_phase_test
+}  // namespace metrics_time_by_activity_test

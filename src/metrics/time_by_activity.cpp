@@ -1,4 +1,4 @@
-#include "etude/metrics/time_by_phase.hpp"
+#include "etude/metrics/time_by_activity.hpp"
 
 #include <fmt/format.h>
 
@@ -9,32 +9,32 @@
 
 namespace etude::inline v0 {
 
-double TimeByPhase::total() const { return std::accumulate(seconds.begin(), seconds.end(), 0.0); }
+double TimeByActivity::total() const { return std::accumulate(seconds.begin(), seconds.end(), 0.0); }
 
-double TimeByPhase::share(TimedPhase phase) const {
+double TimeByActivity::share(TimedActivity activity) const {
   const double all = total();
-  return all > 0 ? (*this)[phase] / all : 0;
+  return all > 0 ? (*this)[activity] / all : 0;
 }
 
-std::string TimeByPhase::table() const {
-  std::array<std::size_t, enum_names<TimedPhase>.size()> order{};
+std::string TimeByActivity::table() const {
+  std::array<std::size_t, enum_names<TimedActivity>.size()> order{};
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, std::ranges::greater{}, [&](std::size_t i) { return seconds[i]; });
-  std::string text = fmt::format("{:<14} {:>10} {:>7}\n", "phase", "seconds", "%");
+  std::string text = fmt::format("{:<14} {:>10} {:>7}\n", "activity", "seconds", "%");
   for (const auto i : order)
     if (seconds[i] > 0)
-      text += fmt::format("{:<14} {:>10.3f} {:>7.2f}\n", enum_names<TimedPhase>[i], seconds[i],
-                          100 * share(static_cast<TimedPhase>(i)));
+      text += fmt::format("{:<14} {:>10.3f} {:>7.2f}\n", enum_names<TimedActivity>[i], seconds[i],
+                          100 * share(static_cast<TimedActivity>(i)));
   return text + fmt::format("{:<14} {:>10.3f} {:>7.2f}\n", "total", total(), total() > 0 ? 100.0 : 0.0);
 }
 
-std::vector<std::string> advice(const TimeByPhase& times, const TrainingArguments& args,
+std::vector<std::string> advice(const TimeByActivity& times, const TrainingArguments& args,
                                 const AdviceFacts& facts) {
-  using enum TimedPhase;
+  using enum TimedActivity;
   constexpr double enough_seconds = 10;
   std::vector<std::string> lines;
   if (times.total() < enough_seconds || facts.steps < 1) return lines;
-  const auto percent = [&](TimedPhase phase) { return 100 * times.share(phase); };
+  const auto percent = [&](TimedActivity activity) { return 100 * times.share(activity); };
 
   if (percent(data) > 20)
     lines.push_back(

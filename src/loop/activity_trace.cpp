@@ -1,4 +1,4 @@
-#include "etude/loop/phase_trace.hpp"
+#include "etude/loop/activity_trace.hpp"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 
 namespace etude::inline v0 {
 
-void PhaseTrace::save(FileSystem& files, const std::filesystem::path& path, std::int64_t rank) const {
+void ActivityTrace::save(FileSystem& files, const std::filesystem::path& path, std::int64_t rank) const {
   using Microseconds = std::chrono::duration<double, std::micro>;
   detail::write_atomically(files, path, [&](OutputFile& file) {
     std::string text = fmt::format(
@@ -37,8 +37,8 @@ void PhaseTrace::save(FileSystem& files, const std::filesystem::path& path, std:
   });
 }
 
-void PhaseTrace::add(std::string_view name, std::string_view category, std::int64_t number,
-                     Clock::time_point begin) {
+void ActivityTrace::add(std::string_view name, std::string_view category, std::int64_t number,
+                        Clock::time_point begin) {
   if (slices_.size() < most_)
     slices_.push_back({name, category, number, begin, Clock::now()});
   else

@@ -11,7 +11,7 @@
 
 namespace etude::inline v0 {
 
-/// The phases that the wall time of a training is divided into:
+/// The activities that the wall time of a training is divided into:
 ///
 /// - `setup`: before `TrainBegin`: loaders, optimizer, the checkpoint to resume;
 /// - `data`: fetching batches, moving them to the device, and keeping the position in the data;
@@ -21,22 +21,22 @@ namespace etude::inline v0 {
 /// - `evaluation`, `saving`: evaluations and predictions; checkpoints and models;
 /// - `logging`: reading and averaging what is logged;
 /// - `callbacks`: handlers of events, without the evaluations and saving that they call;
-/// - `host`: the program between the calls of `step`;
+/// - `program`: your program between the calls of `step`;
 /// - `other`: the rest.
-ETUDE_ENUM(TimedPhase, setup, data, forward, backward, update, communication, evaluation, saving, logging,
-           callbacks, host, other);
+ETUDE_ENUM(TimedActivity, setup, data, forward, backward, update, communication, evaluation, saving, logging,
+           callbacks, program, other);
 
-/// The wall time of a training by phase, in seconds on the host. A GPU works asynchronously, so its time
-/// appears in the phase in which the host waits for it, such as `logging`.
-struct TimeByPhase {
-  std::array<double, enum_names<TimedPhase>.size()> seconds = {};
+/// The wall time of a training by activity, in seconds on the host. A GPU works asynchronously, so its time
+/// appears in the activity in which the host waits for it, such as `logging`.
+struct TimeByActivity {
+  std::array<double, enum_names<TimedActivity>.size()> seconds = {};
 
-  double operator[](TimedPhase phase) const { return seconds[static_cast<std::size_t>(phase)]; }
+  double operator[](TimedActivity activity) const { return seconds[static_cast<std::size_t>(activity)]; }
   /// The total wall time.
   double total() const;
-  /// The fraction of the total that a phase takes; 0 if the total is 0.
-  double share(TimedPhase phase) const;
-  /// A table with the seconds and the percentage of each phase, longest first.
+  /// The fraction of the total that an activity takes; 0 if the total is 0.
+  double share(TimedActivity activity) const;
+  /// A table with the seconds and the percentage of each activity, longest first.
   std::string table() const;
 };
 
@@ -48,9 +48,9 @@ struct AdviceFacts {
   bool on_cpu = true;
 };
 
-/// Suggests arguments that would make a training faster if a phase takes much of its time, one per line.
+/// Suggests arguments that would make a training faster if an activity takes much of its time, one per line.
 /// Empty for trainings of less than ten seconds.
-std::vector<std::string> advice(const TimeByPhase& times, const TrainingArguments& args,
+std::vector<std::string> advice(const TimeByActivity& times, const TrainingArguments& args,
                                 const AdviceFacts& facts);
 
 }  // namespace etude::inline v0
