@@ -41,15 +41,10 @@ def options_and_state(name):
     own = re.search(r"^  struct State \{", body, re.M)
     state_body = body_of(body, own.start()) if own else ALL[kept[1]][3] if kept else ""
     state = declared(state_body)[0]
-    fields, types = declared(body.replace(state_body, "") if state_body else body)
+    fields = declared(body.replace(state_body, "") if state_body else body)[0]
     code = code_of(ALL[name][4])
     given = [member for member in members(body) if not changes(code, member[0])]
-    if state_body:
-        return fields, given, state
-    # Callbacks that declare their state after their options, in the same ETUDE_STRUCT.
-    is_state = [(kind in ALL and declared(ALL[kind][3])[0]) or changes(code, field[0]) for field, kind in zip(fields, types)]
-    first = ([bool(each) for each in is_state] + [True]).index(True)
-    return fields[:first], given, fields[first:]
+    return fields, given, state
 
 
 def entry(name):

@@ -41,9 +41,9 @@ std::unique_ptr<detail::MLflowRun> AzureMLCallback::open(const Context& e, bool 
     return tokens->renewed(http, is_refused);
   };
   detail::nest_trial(options, e, run_id);
-  detail::identify_mlflow_run(options, run_key, attached_to, resumes);
-  run_key = options.key;
-  attached_to = options.attach_to;
+  detail::identify_mlflow_run(options, state.run_key, state.attached_to, resumes);
+  state.run_key = options.key;
+  state.attached_to = options.attach_to;
   options.ends = options.attach_to.empty();
   if (options.experiment_name.empty() && options.experiment_id.empty()) options.experiment_name = "Default";
   if (detail::environment_says("HF_MLFLOW_LOG_ARTIFACTS"))

@@ -43,10 +43,10 @@ void CodeCarbonCallback::on(const TrainBegin& e) {
   open_run.reset();
   if (!e.state.is_local_process_zero) return;
   // Other machines load the state of the first one.
-  if (detail::starts_from_scratch(e.state) || run_id.empty() || !e.state.is_world_process_zero) {
-    run_id = detail::random_uuid();
-    totals = {};
-    last_logged_step = -1;
+  if (detail::starts_from_scratch(e.state) || state.run_id.empty() || !e.state.is_world_process_zero) {
+    state.run_id = detail::random_uuid();
+    state.totals = {};
+    state.last_logged_step = -1;
   }
   has_logged_the_last = false;
   detail::forget_logged_emissions(e.pending_logs);
@@ -57,8 +57,8 @@ void CodeCarbonCallback::on(const TrainBegin& e) {
         {{"project_name", {search->name, source}}, {"experiment_id", {*e.state.trial_name, source}}});
   }
   auto settings = detail::codecarbon_settings(*this, configuration, e.args.output_dir);
-  open_run = std::make_shared<detail::EmissionsRun>(std::move(settings.options), run_id, totals);
-  totals = open_run->totals();
+  open_run = std::make_shared<detail::EmissionsRun>(std::move(settings.options), state.run_id, state.totals);
+  state.totals = open_run->totals();
   if (!settings.without_effect.empty())
     message(e.args, LogLevel::warning, "these settings of CodeCarbon have no effect here: {}",
             fmt::join(settings.without_effect, ", "));
@@ -67,12 +67,12 @@ void CodeCarbonCallback::on(const TrainBegin& e) {
 }
 
 void CodeCarbonCallback::on(const StepEnd& e) {
-  if (open_run && open_run->log_always() && detail::log_goes_out(e, last_logged_step))
+  if (open_run && open_run->log_always() && detail::log_goes_out(e, state.last_logged_step))
     log(e, open_run->totals());
 }
 
 void CodeCarbonCallback::on(const EpochEnd& e) {
-  if (open_run && open_run->log_always() && detail::log_goes_out(e, last_logged_step))
+  if (open_run && open_run->log_always() && detail::log_goes_out(e, state.last_logged_step))
     log(e, open_run->totals());
 }
 
@@ -88,13 +88,13 @@ void CodeCarbonCallback::on(const Stop& e) { log_the_last(e); }
 void CodeCarbonCallback::on(const TrainError& e) { log_the_last(e); }
 
 void CodeCarbonCallback::on(SaveBegin&) {
-  if (open_run) totals = open_run->measure();
+  if (open_run) state.totals = open_run->measure();
 }
 
 void CodeCarbonCallback::on(const TrainEnd& e) {
   if (!open_run) return;
   open_run->finish();
-  totals = open_run->totals();
+  state.totals = open_run->totals();
   report_faults(e);
   message(e.args, LogLevel::info, "emissions: {}", open_run->outcome());
   open_run.reset();

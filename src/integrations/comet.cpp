@@ -123,7 +123,7 @@ void CometCallback::open(const Context& e) {
     return;
   }
   const auto time = detail::unix_milliseconds();
-  const auto begun = settings.key_is_new || start_time == 0 ? time : start_time;
+  const auto begun = settings.key_is_new || state.start_time == 0 ? time : state.start_time;
   if (settings.online) {
     opened->journal = std::make_unique<comet::Online>(settings, begun);
   } else {
@@ -135,8 +135,8 @@ void CometCallback::open(const Context& e) {
   opened->own_files[0] = comet::whole(settings.offline_directory);
   opened->own_files[1] = comet::whole(settings.spool_directory);
   open_run = opened;
-  open_run->key = run_key = settings.key;
-  start_time = begun;
+  open_run->key = state.run_key = settings.key;
+  state.start_time = begun;
 
   std::vector<comet::Message> messages{comet::other("Created from", "etude")};
   if (settings.log_program) messages.push_back(comet::file_name());
@@ -156,12 +156,12 @@ void CometCallback::on(const TrainBegin& e) {
   if (!e.state.is_world_process_zero) return;
   const bool starts_from_scratch = detail::starts_from_scratch(e.state);
   // A resumed training continues its own experiment, not the one opened by an evaluation before it.
-  const bool is_another = !starts_from_scratch && open_run && open_run->key != run_key;
+  const bool is_another = !starts_from_scratch && open_run && open_run->key != state.run_key;
   if (open_run && (open_run->has_trained || open_run->is_training || is_another)) open_run.reset();
   if (!open_run) {
     if (starts_from_scratch) {
-      run_key.clear();
-      start_time = 0;
+      state.run_key.clear();
+      state.start_time = 0;
     }
     open(e);
   }

@@ -49,9 +49,9 @@ std::unique_ptr<detail::MLflowRun> MLflowCallback::open(const Context& e, bool r
             "MLflowCallback: MLFLOW_NESTED_RUN is set, but the run isn't nested: set parent_run_id or "
             "MLFLOW_PARENT_RUN_ID to its parent");
 
-  detail::identify_mlflow_run(options, run_key, attached_to, resumes);
-  run_key = options.key;
-  attached_to = options.attach_to;
+  detail::identify_mlflow_run(options, state.run_key, state.attached_to, resumes);
+  state.run_key = options.key;
+  state.attached_to = options.attach_to;
   if (options.experiment_name.empty() && options.experiment_id.empty()) options.experiment_id = "0";
 
   auto run = std::make_unique<detail::MLflowRun>(std::move(options), e.args);

@@ -150,20 +150,21 @@ void TensorBoardCallback::open(const Context& e, bool is_resumed) {
   const std::string field = !logging_dir.empty() ? "logging_dir"
                             : !named.empty()     ? "TENSORBOARD_LOGGING_DIR"
                                                  : "output_dir";
-  if (!is_resumed || start_time == 0) {
-    start_time = detail::unix_seconds();
-    last_time = 0;
+  if (!is_resumed || state.start_time == 0) {
+    state.start_time = detail::unix_seconds();
+    state.last_time = 0;
   }
   std::vector<std::filesystem::path> before;
   try {
     std::filesystem::path folder;
     if (!named.empty()) {
-      run.clear();
+      state.run.clear();
       folder = std::filesystem::absolute(detail::with_home(named));
     } else {
       const auto runs = std::filesystem::path(e.args.output_dir) / "runs";
-      if (!is_resumed || !detail::tensorboard::is_name(run)) run = detail::tensorboard::new_run(runs);
-      folder = runs / run;
+      if (!is_resumed || !detail::tensorboard::is_name(state.run))
+        state.run = detail::tensorboard::new_run(runs);
+      folder = runs / state.run;
     }
     // The trial's name is added unless the path already has it.
     if (const auto search = detail::search_of(e); search && (!named.empty() || !search->has_folders))
@@ -179,7 +180,7 @@ void TensorBoardCallback::open(const Context& e, bool is_resumed) {
     open_run->attempt(e, "what was logged before", [&] {
       for (const auto& entry : e.state.log_history)
         for (const auto& [tag, value] : detail::tensorboard::metrics_in(entry)) open_run->last[tag] = value;
-      detail::tensorboard::go_on(e.state, before, last_time, writer);
+      detail::tensorboard::go_on(e.state, before, state.last_time, writer);
     });
   const auto step = e.state.global_step;
   open_run->attempt(e, "a text", [&] {
@@ -190,7 +191,7 @@ void TensorBoardCallback::open(const Context& e, bool is_resumed) {
   });
   if (log_graph && (!is_resumed || before.empty()))
     open_run->attempt(e, "the model's graph", [&] { writer.add_graph(e.model); });
-  last_time = writer.last_time();
+  state.last_time = writer.last_time();
 }
 
 void TensorBoardCallback::on(const TrainBegin& e) {
@@ -198,24 +199,24 @@ void TensorBoardCallback::on(const TrainBegin& e) {
   const bool is_resumed = !detail::starts_from_scratch(e.state);
   if (!open_run || open_run->is_trained || is_resumed) open(e, is_resumed);
   open_run->is_trained = true;
-  if (histogram_steps) histogram_timer.begin(e, *histogram_steps, "histogram_steps");
+  if (histogram_steps) state.histogram_timer.begin(e, *histogram_steps, "histogram_steps");
 }
 
 void TensorBoardCallback::on(const GradientsComplete& e) {
   if (!open_run || !histogram_steps) return;
-  open_run->histograms_are_due = histogram_timer.due_in_step(e, *histogram_steps);
+  open_run->histograms_are_due = state.histogram_timer.due_in_step(e, *histogram_steps);
   if (!open_run->histograms_are_due) return;
   open_run->add_histograms(
       e, "gradients", e.state.global_step + 1,
       [](const torch::Tensor& parameter) -> const torch::Tensor& { return parameter.grad(); });
-  last_time = open_run->writer.last_time();
+  state.last_time = open_run->writer.last_time();
 }
 
 void TensorBoardCallback::on(const StepEnd& e) {
   if (!open_run || !std::exchange(open_run->histograms_are_due, false)) return;
   open_run->add_histograms(e, "parameters", e.state.global_step,
                            [](const torch::Tensor& parameter) -> const torch::Tensor& { return parameter; });
-  last_time = open_run->writer.last_time();
+  state.last_time = open_run->writer.last_time();
 }
 
 void TensorBoardCallback::on(const Log& e) {
@@ -231,7 +232,7 @@ void TensorBoardCallback::on(const Log& e) {
     open_run->writer.add_scalars(values, e.state.global_step);
     if (open_run->session) open_run->session->add_scalars(values, e.state.global_step);
   });
-  last_time = open_run->writer.last_time();
+  state.last_time = open_run->writer.last_time();
 }
 
 void TensorBoardCallback::on(const LogSamples& e) {
@@ -241,7 +242,7 @@ void TensorBoardCallback::on(const LogSamples& e) {
     for (const auto& sample : e.samples)
       open_run->writer.add_sample(detail::tracked_name(sample.name), sample, e.state.global_step);
   });
-  last_time = open_run->writer.last_time();
+  state.last_time = open_run->writer.last_time();
 }
 
 void TensorBoardCallback::on(const Save&) {
@@ -263,19 +264,19 @@ void TensorBoardCallback::on(const TrainEnd& e) {
   // Without a summary it was only a first attempt whose batches were too large.
   if (log_hparams && open_run->is_summed_up)
     open_run->attempt(e, "the page of HPARAMS", [&] {
-      const auto folder = open_run->writer.log_dir() / fmt::format("{:.6f}", start_time);
+      const auto folder = open_run->writer.log_dir() / fmt::format("{:.6f}", state.start_time);
       // A resumed training may have ended here before; readers would keep its old status.
       std::error_code ignored;
       for (const auto& file : detail::tensorboard::event_files(folder))
         std::filesystem::remove(file, ignored);
       auto& session = open_run->session.emplace(folder);
-      session.add_hparams(detail::flattened(detail::run_parameters(e, config)), start_time);
+      session.add_hparams(detail::flattened(detail::run_parameters(e, config)), state.start_time);
       session.add_scalars({open_run->last.begin(), open_run->last.end()}, e.state.global_step);
       session.add_session_end(open_run->has_failed ? SessionStatus::failure : SessionStatus::success);
       session.flush();
     });
   open_run->writer.flush();
-  last_time = open_run->writer.last_time();
+  state.last_time = open_run->writer.last_time();
   const auto written = open_run->writer.written() + (open_run->session ? open_run->session->written() : 0);
   message(e.args, open_run->lost() > 0 ? LogLevel::warning : LogLevel::info,
           "TensorBoard: {} events in {}, {} lost", written, open_run->writer.log_dir().string(),

@@ -127,24 +127,24 @@ void WandbCallback::open(const Context& e) {
   const auto resume_file = settings.directory / "wandb-resume.json";
   const bool is_automatic = settings.resume == "auto" || settings.resume == "true";
   auto info = settings.info;
-  if (info.id.empty() && settings.resume != "never") info.id = run_id;
+  if (info.id.empty() && settings.resume != "never") info.id = state.run_id;
   if (info.id.empty() && settings.resume == "must")
     throw ArgumentError(
         "resume is 'must': must have the run to continue, as id, WANDB_RUN_ID or a checkpoint's run");
-  info.resumed =
-      !info.id.empty() && (info.id == run_id || settings.resume == "allow" || settings.resume == "must");
+  info.resumed = !info.id.empty() &&
+                 (info.id == state.run_id || settings.resume == "allow" || settings.resume == "must");
   if (info.id.empty() && is_automatic) {
     info.id = detail::wandb_interrupted_run(resume_file);
     info.resumed = !info.id.empty();
   }
   if (info.id.empty()) info.id = detail::wandb_random(8);
-  if (info.id != run_id) {
-    next_step = 0;
-    run_seconds = 0;
+  if (info.id != state.run_id) {
+    state.next_step = 0;
+    state.run_seconds = 0;
   }
-  run_id = info.id;
-  info.starting_step = next_step;
-  info.starting_seconds = run_seconds;
+  state.run_id = info.id;
+  info.starting_step = state.next_step;
+  info.starting_seconds = state.run_seconds;
   info.start = std::chrono::system_clock::now();
 
   open_run = std::make_shared<Open>(e.args, settings.directory, std::move(info));
@@ -171,7 +171,7 @@ void WandbCallback::open(const Context& e) {
 std::string WandbCallback::model_name(const Context& e) const {
   const bool is_named =
       !name.empty() || (e.args.run_name && *e.args.run_name != detail::tracked_arguments(e).output_dir);
-  return "model-" + (is_named ? open_run->run.info().name : run_id);
+  return "model-" + (is_named ? open_run->run.info().name : state.run_id);
 }
 
 void WandbCallback::on(const TrainBegin& e) {
@@ -182,10 +182,10 @@ void WandbCallback::on(const TrainBegin& e) {
     const bool continues = open_run && (!open_run->has_trained || open_run->run.rows() == 0);
     if (!continues) {
       open_run.reset();
-      if (detail::wandb_settings(*this, e).info.id != run_id) run_id.clear();
+      if (detail::wandb_settings(*this, e).info.id != state.run_id) state.run_id.clear();
     }
   } else if (open_run) {
-    if (open_run->has_trained || open_run->run.info().id != run_id) open_run.reset();
+    if (open_run->has_trained || open_run->run.info().id != state.run_id) open_run.reset();
   }
   if (!open_run)
     open(e);
@@ -212,7 +212,7 @@ void WandbCallback::on(const Predict& e) { log(e, e.metrics); }
 void WandbCallback::on(const LogSamples& e) {
   if (!is_open(e)) return;
   attempt([&] {
-    open_run->run.log_samples(next_step, e.state.global_step, e.samples);
+    open_run->run.log_samples(state.next_step, e.state.global_step, e.samples);
     end_row();
   });
 }
@@ -224,8 +224,8 @@ bool WandbCallback::is_open(const Context& e) {
 }
 
 void WandbCallback::end_row() {
-  detail::count_up(next_step);
-  run_seconds = open_run->run.seconds();
+  detail::count_up(state.next_step);
+  state.run_seconds = open_run->run.seconds();
 }
 
 void WandbCallback::log(const Context& e, const Metrics& metrics) {
@@ -234,7 +234,7 @@ void WandbCallback::log(const Context& e, const Metrics& metrics) {
     detail::WandbValues row, alone;
     for (const auto& [key, value] : metrics)
       (detail::wandb_is_single_value(key) ? alone : row).emplace_back(key, value);
-    open_run->run.log(next_step, e.state.global_step, row, std::exchange(open_run->histograms, {}));
+    open_run->run.log(state.next_step, e.state.global_step, row, std::exchange(open_run->histograms, {}));
     end_row();
     open_run->run.summarize(alone);
   });

@@ -167,9 +167,9 @@ TEST_CASE("evaluations before and after a training belong to its run; another tr
     trainer.evaluate();
     trainer.train();
     trainer.evaluate();
-    const auto key = trainer.callback<MLflowCallback>().run_key;
+    const auto key = trainer.callback<MLflowCallback>().state.run_key;
     trainer.train();
-    CHECK(trainer.callback<MLflowCallback>().run_key != key);
+    CHECK(trainer.callback<MLflowCallback>().state.run_key != key);
   }
   CHECK(server.calls("runs/create").size() == 2);
   int evaluations = 0;

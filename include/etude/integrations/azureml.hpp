@@ -41,9 +41,12 @@ struct AzureMLCallback {
                (MLflowTags, tags, "tags of the run, in addition to MLFLOW_TAGS"),
                (bool, log_params, "also send the arguments as parameters", false),
                (std::string, spool_directory, "empty is ETUDE_SPOOL_DIR, or .etude-spool", ""),
-               (double, drain_seconds, "the longest wait for the server at the end", 10.0),
-               (std::string, run_key, "identifies the run: its tag etude.run"),
-               (std::string, attached_to, "the existing run that it logs to, if any"));
+               (double, drain_seconds, "the longest wait for the server at the end", 10.0));
+  struct State {
+    ETUDE_STRUCT(State, (std::string, run_key, "identifies the run: its tag etude.run"),
+                 (std::string, attached_to, "the existing run that it logs to, if any"));
+  };
+  State state = {};
 
   /// Whether `report_to = all` includes it: MLFLOW_TRACKING_URI begins with azureml://.
   static bool is_available();

@@ -90,10 +90,13 @@ struct CodeCarbonCallback {
       (std::optional<double>, wue, "litres of water per kWh; else 0"),
       (std::string, data_dir, "the folder codecarbon/data of an installed CodeCarbon", ""),
       (std::string, rapl_dir, "where RAPL's counters are; else /sys/class/powercap", ""),
-      (std::optional<bool>, log_always, "add the emissions to every log, not only the last; else no"),
-      (std::string, run_id, "the run's row in the file", ""),
-      (EmissionsTotals, totals, "what it has used so far"),
-      (std::int64_t, last_logged_step, "step of the last log with emissions", -1));
+      (std::optional<bool>, log_always, "add the emissions to every log, not only the last; else no"));
+  struct State {
+    ETUDE_STRUCT(State, (std::string, run_id, "the run's row in the file", ""),
+                 (EmissionsTotals, totals, "what it has used so far"),
+                 (std::int64_t, last_logged_step, "step of the last log with emissions", -1));
+  };
+  State state = {};
 
   /// Whether `report_to=all` includes it: if the machine's load can be read.
   static bool is_available();

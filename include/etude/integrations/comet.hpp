@@ -61,9 +61,12 @@ struct CometCallback {
       (std::optional<bool>, log_assets, "log the files of output_dir at the end; unset is COMET_LOG_ASSETS"),
       (std::vector<std::string>, tags, "tags of the experiment; empty is COMET_START_EXPERIMENT_TAGS"),
       (std::string, spool_directory, "folder of unsent entries; empty is ETUDE_SPOOL_DIR or .etude-spool",
-       ""),
-      (std::string, run_key, "the experiment that a resumed training continues", ""),
-      (std::int64_t, start_time, "its start time, in milliseconds since 1970", 0));
+       ""));
+  struct State {
+    ETUDE_STRUCT(State, (std::string, run_key, "the experiment that a resumed training continues", ""),
+                 (std::int64_t, start_time, "its start time, in milliseconds since 1970", 0));
+  };
+  State state = {};
   std::string api_key = {};       ///< Instead of COMET_API_KEY. Not written to checkpoints.
   std::string url_override = {};  ///< Instead of COMET_URL_OVERRIDE: the server. Not written to checkpoints.
   nlohmann::ordered_json config =

@@ -64,9 +64,12 @@ struct MLflowCallback {
       (std::optional<bool>, log_artifacts, "send checkpoints; unset is HF_MLFLOW_LOG_ARTIFACTS"),
       (std::string, spool_directory, "empty is ETUDE_SPOOL_DIR, or .etude-spool", ""),
       (std::optional<double>, drain_seconds,
-       "the longest wait for the server at the end; unset is 10, or 600 if checkpoints are sent"),
-      (std::string, run_key, "identifies the run: its tag etude.run"),
-      (std::string, attached_to, "the existing run that it continues, if requested"));
+       "the longest wait for the server at the end; unset is 10, or 600 if checkpoints are sent"));
+  struct State {
+    ETUDE_STRUCT(State, (std::string, run_key, "identifies the run: its tag etude.run"),
+                 (std::string, attached_to, "the existing run that it continues, if requested"));
+  };
+  State state = {};
 
   /// Whether `report_to = all` includes it: MLFLOW_TRACKING_URI is the address of a server, and it isn't
   /// turned off.

@@ -52,11 +52,15 @@ struct TensorBoardCallback {
                 "interval between histograms of parameters and gradients, in update steps or "
                 "another unit; unset is none"),
                (bool, log_graph, "write the model's graph", true),
-               (bool, log_hparams, "write arguments and last metrics for the HPARAMS page", true),
-               (std::string, run, "the run's folder in output_dir/runs; empty if another was named", ""),
-               (double, start_time, "when the run began", 0.0),
-               (double, last_time, "when it was last written to", 0.0),
-               (IntervalTimer, histogram_timer, "the elapsed part of histogram_steps"));
+               (bool, log_hparams, "write arguments and last metrics for the HPARAMS page", true));
+  struct State {
+    ETUDE_STRUCT(State,
+                 (std::string, run, "the run's folder in output_dir/runs; empty if another was named", ""),
+                 (double, start_time, "when the run began", 0.0),
+                 (double, last_time, "when it was last written to", 0.0),
+                 (IntervalTimer, histogram_timer, "the elapsed part of histogram_steps"));
+  };
+  State state = {};
   nlohmann::ordered_json config = {};  ///< of the model: shown as `model_config`, and among the HPARAMS
 
   /// Whether `report_to=all` includes it: it needs nothing but a folder.

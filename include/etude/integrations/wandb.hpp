@@ -56,10 +56,13 @@ struct WandbCallback {
                (std::string, resume,
                 "whether to continue a run of this id: allow, must, never or auto: WANDB_RESUME", ""),
                (std::string, log_model, "end, checkpoint or false: WANDB_LOG_MODEL", ""),
-               (std::string, watch, "gradients, parameters, all or false: WANDB_WATCH", ""),
-               (std::string, run_id, "id of the run", ""),
-               (std::int64_t, next_step, "rows in its history so far", 0),
-               (double, run_seconds, "its age at the last of them", 0.0));
+               (std::string, watch, "gradients, parameters, all or false: WANDB_WATCH", ""));
+  struct State {
+    ETUDE_STRUCT(State, (std::string, run_id, "id of the run", ""),
+                 (std::int64_t, next_step, "rows in its history so far", 0),
+                 (double, run_seconds, "its age at the last of them", 0.0));
+  };
+  State state = {};
   nlohmann::ordered_json config = {};  ///< Additional run config, like Python's `model.config`.
 
   /// Whether `report_to` "all" includes it: unless WANDB_MODE, wandb's settings or WANDB_DISABLED switch it

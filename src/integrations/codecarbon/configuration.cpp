@@ -75,22 +75,19 @@ CodeCarbonSettings codecarbon_settings(const CodeCarbonCallback& options,
     using Member = std::remove_reference_t<decltype(member)>;
     const std::string field(name);
     names[field] = field;
-    if constexpr (std::same_as<Member, std::string> || std::same_as<Member, std::optional<bool>> ||
-                  std::same_as<Member, std::optional<double>>) {
-      const auto found = field == "run_id" ? left.end() : left.find(field);
-      if (found == left.end()) return;
-      const auto [value, source] = found->second;
-      left.erase(found);
-      if (member != Member()) return;
-      names[field] = source.starts_with('/') ? fmt::format("{} in {}", field, source) : source;
-      if constexpr (std::same_as<Member, std::string>) {
-        member = value;
-      } else {
-        typename Member::value_type read{};
-        if (!read_text(value, read))
-          codecarbon::refuse(names[field], value, allowed_values<typename Member::value_type>());
-        member = read;
-      }
+    const auto found = left.find(field);
+    if (found == left.end()) return;
+    const auto [value, source] = found->second;
+    left.erase(found);
+    if (member != Member()) return;
+    names[field] = source.starts_with('/') ? fmt::format("{} in {}", field, source) : source;
+    if constexpr (std::same_as<Member, std::string>) {
+      member = value;
+    } else {
+      typename Member::value_type read{};
+      if (!read_text(value, read))
+        codecarbon::refuse(names[field], value, allowed_values<typename Member::value_type>());
+      member = read;
     }
   });
 

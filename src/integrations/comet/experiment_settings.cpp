@@ -157,12 +157,13 @@ void set_key(Settings& settings, const Configuration& variable, const CometCallb
         fmt::format("CometCallback: experiment_key (or COMET_EXPERIMENT_KEY) is '{}': must be 32 to 50 "
                     "letters and digits",
                     given));
-  const bool continues = !callback.run_key.empty() && (given.empty() || given == callback.run_key);
+  const bool continues =
+      !callback.state.run_key.empty() && (given.empty() || given == callback.state.run_key);
   if (settings.mode == "get" && given.empty() && !continues)
     throw ArgumentError(
         "CometCallback: mode (or COMET_MODE) is 'get', which needs experiment_key (or COMET_EXPERIMENT_KEY)");
   settings.key_is_new = given.empty() && !continues;
-  settings.key = !given.empty() ? given : continues ? callback.run_key : random_name() + random_name();
+  settings.key = !given.empty() ? given : continues ? callback.state.run_key : random_name() + random_name();
   // The earlier part may not have been uploaded when this one is.
   if (continues && settings.mode == "create") settings.mode = "get_or_create";
 }

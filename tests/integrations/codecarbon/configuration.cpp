@@ -62,7 +62,7 @@ TEST_CASE("options override the configuration, which overrides the defaults") {
   CHECK(set.force_mode_cpu_load == true);
   CHECK(set.rapl_include_dram == false);
   CHECK(set.rapl_prefer_psys == std::nullopt);
-  CHECK(set.run_id.empty());
+  CHECK(set.state.run_id.empty());
   CHECK(set.measure_power_secs == 15);
   CHECK(set.output_dir == "out");
   CHECK(set.output_file == "emissions.csv");

@@ -59,7 +59,7 @@ TEST_CASE("a killed process's messages become an archive, except an incomplete o
     CHECK(one.info.at("stop_time") > 1'600'000'000'000);
   }
   auto left = toy::names_in(archives);
-  left.erase("." + trainer.callback<CometCallback>().run_key + ".partial");
+  left.erase("." + trainer.callback<CometCallback>().state.run_key + ".partial");
   CHECK(left == toy::Names{"killed.zip", "atonce.zip", ".alive.partial", ".checkpoint-4.0123.partial",
                            "visible.partial"});
 }
@@ -72,7 +72,7 @@ TEST_CASE("leftovers of a finished training aren't marked as cut short, and anyt
   etude::Trainer<CometCallback> trainer(toy::options(args), offline(folder));
   trainer.train();
   // Simulates a kill at this point.
-  const auto key = trainer.callback<CometCallback>().run_key;
+  const auto key = trainer.callback<CometCallback>().state.run_key;
   const auto left = "." + key + ".partial";
   fs::create_directories(folder / "left");
   fs::copy(folder / "comet" / left, folder / "left" / left);

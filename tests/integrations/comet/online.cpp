@@ -31,7 +31,7 @@ TEST_CASE("online, unsent data waits, and the server's keys aren't stored anywhe
       [&] {
         etude::Trainer<CometCallback> trainer(toy::options(args), callback);
         trainer.train();
-        run_key = trainer.callback<CometCallback>().run_key;
+        run_key = trainer.callback<CometCallback>().state.run_key;
       },
       STDERR_FILENO);
   CHECK(toy::contains(said, "http://127.0.0.1:9/clientlib"));
