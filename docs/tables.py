@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the pages of docs/ that are generated from headers, and the code blocks that come from programs. With --check, reports
-whether they are up to date, whether the pages name only things that exist, and whether their links work."""
+"""Writes the pages of docs/ that are generated from headers, and the code blocks that come from programs, and wraps their
+prose. With --check, reports whether they are up to date, whether the pages name only things that exist, and whether their links work."""
 
 import sys
 
@@ -11,6 +11,7 @@ import links
 import metric_table
 import snippets
 from headers import ROOT
+from wrap import wrapped
 
 GENERATED = {"arguments": argument_table, "callbacks": callback_table, "events": event_table, "metrics": metric_table}
 
@@ -19,9 +20,9 @@ def pages():
     """The text that each page should have, by its path."""
     docs = ROOT / "docs"
     texts = {docs / f"{name}.md": table.page() for name, table in GENERATED.items()}
-    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(docs.glob("*.md"))]:
+    for path in [*(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY")), *sorted(docs.glob("*.md"))]:
         texts.setdefault(path, path.read_text())
-    return {path: snippets.filled(path, text) for path, text in texts.items()}
+    return {path: wrapped(snippets.filled(path, text)) for path, text in texts.items()}
 
 
 def main():
