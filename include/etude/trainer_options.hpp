@@ -224,7 +224,7 @@ struct PhaseOptions {
   double num_train_epochs = 0;  ///< its length
   std::int64_t max_steps = 0;   ///< its length in update steps, instead
   std::optional<std::int64_t> per_device_train_batch_size = {};
-  /// A fraction as `warmup_steps` is one of the phase's steps.
+  /// If `warmup_steps` is a fraction, it is one of the phase's steps.
   ETUDE_DETAIL_FOR_OWN_ARGUMENTS(ETUDE_DETAIL_OPTIONAL)
   ComputeLossOption compute_loss = {};
   Dataset train_dataset = {};

@@ -45,7 +45,7 @@ namespace detail {
 
 namespace {
 
-/// The labels that a model's own loss is a mean over, those of -100 included.
+/// The labels over which a model's own loss is a mean, including those of -100.
 torch::Tensor own_loss_items(const Model& model, const Tensors& labels) {
   const auto* named = labels.find("labels");
   const auto& all = named ? *named : labels[0];

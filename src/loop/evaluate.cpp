@@ -61,8 +61,8 @@ class EvaluationScope {
   ScopedValue<Evaluation*> evaluation_;
 };
 
-/// The places and versions of the gradients of the weights, if `eval_enable_grad` lets an evaluation compute
-/// some; otherwise nothing.
+/// The addresses and versions of the weights' gradients, if `eval_enable_grad` lets an evaluation compute
+/// any; otherwise nothing.
 std::vector<std::pair<const void*, std::int64_t>> gradient_versions(const TrainerCore& core) {
   std::vector<std::pair<const void*, std::int64_t>> result;
   if (!core.args.eval_enable_grad) return result;

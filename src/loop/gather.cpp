@@ -48,7 +48,7 @@ torch::Tensor places_in_order(const std::vector<std::vector<std::int64_t>>& rows
   return torch::tensor(places, torch::kLong);
 }
 
-/// The tensor with this type and these sizes, filled up with -100 at the end of each dimension.
+/// The tensor with this type and these sizes, padded with -100 at the end of each dimension.
 torch::Tensor enlarged(const torch::Tensor& tensor, const std::vector<std::int64_t>& sizes,
                        torch::ScalarType dtype) {
   if (tensor.sizes() == torch::IntArrayRef(sizes)) return tensor.to(dtype);

@@ -124,7 +124,7 @@ void NonFiniteUpdates::reject(const std::vector<Batch>& group, std::optional<Com
 }
 
 std::string NonFiniteUpdates::restore() {
-  // The schedule doesn't go back.
+  // The learning rates stay where the schedule is now.
   std::vector<LearningRates> rates;
   for (const auto& each : core_.optimizers) rates.emplace_back(*each.optimizer);
   good_->restore();

@@ -184,7 +184,7 @@ class StepByProgram final : public StepStrategy {
   }
 
  private:
-  /// Returns whether it has gradients.
+  /// Returns false, without a step, if the optimizer has no gradients.
   bool make_step(std::size_t i) {
     if (!reducers_.empty()) reducers_[i].finish();
     auto& optimizer = *core_.optimizers[i].optimizer;

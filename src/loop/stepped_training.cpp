@@ -24,8 +24,8 @@ namespace etude::inline v0 {
 
 namespace {
 
-/// A batch that a program gives, as a loader would have made it. Throws DataError if the tensors are no
-/// batch.
+/// Turns a batch from the program into one as a loader would make it. Throws DataError if the tensors don't
+/// form a batch.
 Batch batch_of_program(Batch batch, const TrainingArguments& args) {
   // A batch with a size was assembled by the program: its tensors may have other first dimensions.
   if (batch.size <= 0) batch = make_batch(std::move(batch.inputs), std::move(batch.labels));

@@ -110,7 +110,7 @@ class TrainLoop {
   void set_plan();
   /// Throws ArgumentError, before the first step, for settings that later phases would refuse.
   void check_later_phases();
-  /// Makes what the phase under way updates the weights with.
+  /// Makes the optimizers and schedules of the phase under way, and prepares updates with them.
   void make_optimizers();
 
   /// The steps of the phases after the one under way.
@@ -139,11 +139,12 @@ class TrainLoop {
   /// Leaves a skipped update out of the plan, which had one for each group of batches.
   void skip_step();
 
-  /// The updates of the phase that were skipped.
+  /// The number of skipped updates in the phase under way.
   std::int64_t skipped_steps() const {
     return core_.progress.skipped_steps - core_.progress.done_phases.skipped_steps;
   }
-  /// The updates that the plan had before they were skipped.
+  /// The number of updates that the plan lost because they were skipped; none with `max_steps`, since the
+  /// training then continues until it has made that many.
   std::int64_t skipped_of_plan() const { return core_.args.max_steps > 0 ? 0 : skipped_steps(); }
 
   /// Adds an epoch if skipped updates have left `max_steps` unreached.

@@ -95,7 +95,7 @@ class Update {
 
   /// Runs the micro-batches that are left of the group; false if it was given up.
   bool run_micro_batches();
-  /// The same, in as small parts as fit into memory.
+  /// The same, in parts small enough to fit into memory.
   bool run_parts_that_fit();
   void run_micro_batch(Batch& batch);
   void run_part(Batch& given);

@@ -52,7 +52,7 @@ constexpr auto size_functions = std::to_array<SizeFunction>({
     {"min", "torch.sym_min"},
 });
 
-/// An operator between two operands; those of a higher level bind tighter.
+/// An operator between two operands; operators of a higher level bind tighter.
 struct BinaryOperator {
   int level;
   std::string_view sign, function;

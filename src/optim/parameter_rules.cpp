@@ -59,8 +59,8 @@ std::vector<std::string> similar_names(std::string_view pattern, const std::vect
 
 namespace {
 
-/// Regroups parameters: `change` edits the options that a parameter has from its group, and equal options
-/// form a group.
+/// Regroups parameters: `change` edits the options that a parameter has from its group, and parameters with
+/// equal options form a group.
 template <class Change>
 std::vector<ParameterGroup> regrouped(std::vector<ParameterGroup> groups, Change change) {
   const auto before = std::move(groups);

@@ -177,7 +177,7 @@ class CommandLine {
     return given;
   }
 
-  /// Joins what a repeated flag is given each time.
+  /// Joins the words of a repeated flag.
   void merge_repeated(std::vector<Given>& given) const {
     std::vector<Given> merged;
     for (auto& each : given) {
@@ -193,7 +193,7 @@ class CommandLine {
     given = std::move(merged);
   }
 
-  /// Gives the positional fields the words without a flag.
+  /// Assigns the words without a flag to the positional fields.
   void apply_positional() {
     const auto is_given = [this](const Flag& flag) {
       return std::find(in_config_.begin(), in_config_.end(), flag.name) != in_config_.end();
@@ -205,7 +205,7 @@ class CommandLine {
     for (std::size_t i = 0; i < fields.size(); ++i) {
       const auto& flag = *fields[i];
       const auto left = static_cast<std::size_t>(positional_words_.end() - next);
-      // Those after it that need a word come before what this one could also take.
+      // Leaves one word for each later field that requires one.
       const auto needed = static_cast<std::size_t>(
           std::count_if(fields.begin() + static_cast<std::ptrdiff_t>(i) + 1, fields.end(),
                         [&](const Flag* other) { return other->is_required && !is_given(*other); }));
@@ -216,7 +216,7 @@ class CommandLine {
         read({.spelled = positional_name(flag)}, flag, {next, end});
         next = end;
       } else if (flag.is_required && !is_given(flag)) {
-        // A word may have gone to the unknown flag.
+        // An unknown flag may have taken its word.
         if (has_unknown_flag_)
           misread_.push_back(flag.name);
         else

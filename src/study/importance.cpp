@@ -54,7 +54,7 @@ struct ImportanceGrid {
     if (is_log) low = std::log(low), high = std::log(high);
   }
 
-  /// Rounds the last step as Optuna does, which computes it in decimal.
+  /// Rounds to 15 digits, because Optuna computes the last step in decimal.
   static double in_decimal(double value) {
     return read_number<double>(fmt::format("{:.15g}", value)).value_or(value);
   }

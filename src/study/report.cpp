@@ -100,7 +100,7 @@ std::string format_trials(const std::vector<FrozenTrial>& trials,
       constexpr int digits = 4;
       return detail::param_text(trial, names[i], digits);
     }));
-  const auto room = detail::table_width - 2;  // behind the mark
+  const auto room = detail::table_width - 2;  // to the right of the "*" that marks the best
   auto most = widest;
   while (detail::width_of(columns, most) > room && most > narrowest) --most;
   while (detail::width_of(columns, most) > room && columns.size() > fixed) columns.pop_back();

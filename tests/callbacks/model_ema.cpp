@@ -238,7 +238,7 @@ TEST_CASE("the best average is kept, with its metric") {
   args.num_train_epochs = 4;
   args.eval_strategy = IntervalStrategy::epoch;
   auto options = toy::options(args, 2);
-  // Of the model and of the average in turns.
+  // Alternately for the model and for the average.
   options.compute_metrics = toy::scores({.9, .9, .5, NAN, .1, .3, .1, .1});
   Trainer trainer(options, ModelEmaCallback{.save_path = folder / "best",
                                             .watch_metric = "ema_model_eval_score",
@@ -258,7 +258,7 @@ TEST_CASE("the best average is kept, with its metric") {
 TEST_CASE("evaluations of the average within an epoch count or don't, as configured") {
   for (const bool counts : {true, false}) {
     const toy::Folder folder;
-    // Of the model and of the average in turns.
+    // Alternately for the model and for the average.
     const auto info = toy::best_of_two_epochs({.1, .1, .5, .5, .1, .1, .2, .2, .4, .4},
                                               ModelEmaCallback{.save_path = folder / "best",
                                                                .watch_metric = "ema_model_eval_score",

@@ -7,7 +7,7 @@
 
 namespace toy {
 
-/// Stands for a program's own handler of SIGTERM, which returns.
+/// A program's own handler of SIGTERM, which returns.
 struct OwnHandler {
   void (*before)(int) = ::signal(SIGTERM, [](int) {});
   ~OwnHandler() { ::signal(SIGTERM, before); }

@@ -58,7 +58,7 @@ using Faults = std::vector<std::string>;
 inline std::mutex checks;
 
 /// Runs `act` as each of `world_size` ranks, in threads of this process that are connected by Gloo, or by
-/// what `over` makes of that.
+/// what `over` makes of that connection.
 inline Faults as_ranks(std::int64_t world_size, const std::function<void(etude::Communicator&)>& act,
                        std::chrono::milliseconds timeout = std::chrono::seconds(30),
                        const std::function<Met(Met)>& over = {}) {

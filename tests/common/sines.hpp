@@ -62,7 +62,7 @@ inline etude::TrainerOptions problem(etude::Model model, etude::TrainingArgument
           .eval_dataset = examples(11)};
 }
 
-/// The loss of that problem, in whose `last` call on rank 1 it stops the training.
+/// Cross entropy, except that call number `last` on rank 1 stops the training.
 inline auto loss_that_stops(int last, std::string reason) {
   return [calls = 0, last, reason = std::move(reason)](etude::Model& model, const etude::Batch& batch,
                                                        std::optional<double>) mutable -> etude::LossOutput {

@@ -176,7 +176,7 @@ TEST_CASE("several processes divide the batches of a stream, each with the boxes
                 row[1].item<std::int64_t>());
           image_of_boxes.push_back(row[1].item<std::int64_t>());
         }
-      // Of images 0 to 3 and then 4 and 5, each process has half.
+      // Each process has half of images 0 to 3, and then half of 4 and 5.
       CHECK(image_of_boxes ==
             (rank == 0 ? std::vector<std::int64_t>{0, 0, 4, 4} : std::vector<std::int64_t>{2, 3, 3, 3}));
     }

@@ -30,7 +30,7 @@ struct Nested {
   }
 };
 
-/// Whether a callback that calls the method in each event of a type gets the error about recursion.
+/// True if a callback that calls the method whenever it receives an `Event` gets the error about recursion.
 template <class Event, class Method>
 bool is_refused(Method method, const std::string& name) {
   Nested<Event> nested(method);

@@ -321,7 +321,8 @@ etude::Batch numbers_with_boxes(bool says_how) {
   return batch;
 }
 
-/// The sum, over all boxes, of the difference between their number and their image's, weighted.
+/// The sum, over all boxes, of the output for the box's image times the box's number, divided by the number
+/// of images.
 etude::LossOutput loss_of_boxes(etude::Model& model, const etude::Batch& batch, std::optional<double>) {
   const auto outputs = model.forward(batch)[0];
   const auto& boxes = batch.labels[0];

@@ -279,7 +279,8 @@ void check_stage(int stage, unsigned first, unsigned count) {
   CHECK(ended > 0);
 }
 
-/// ETUDE_TEST_SEED and ETUDE_TEST_TRAININGS select different ones, for a search.
+/// The number in an environment variable, or `otherwise`. ETUDE_TEST_SEED and ETUDE_TEST_TRAININGS select
+/// other trainings, to search for failures.
 unsigned number_of(const char* variable, unsigned otherwise) {
   const char* const text = std::getenv(variable);
   return text ? static_cast<unsigned>(std::atoi(text)) : otherwise;

@@ -60,7 +60,7 @@ struct Model {
     groups[group].parameters.emplace_back(name, parameters.back());
   }
 
-  // The gradient of a rank's items is a sum of a random tensor for each.
+  // A loss whose gradient is a sum of random tensors, one for each of the rank's items.
   torch::Tensor loss(std::int64_t pass, std::int64_t step, std::int64_t rank, std::int64_t world) const {
     auto random = at::make_generator<at::CPUGeneratorImpl>(static_cast<std::uint64_t>(pass + 100));
     auto total = torch::zeros({}, at::kDouble);

@@ -236,7 +236,7 @@ TEST_CASE("a trial that gets on between its restarts may be restarted as often a
   CHECK(search().trials.at(0).state == TrialState::complete);
 }
 
-/// Runs trials that keep the best of two evaluations, where the first is better.
+/// Makes the trainer of a trial, whose first evaluation is its best if a greater `error` is better.
 etude::Trainer<Interrupts> worsening(const TrainingArguments& given, int* times) {
   auto options = line(given);
   options.compute_metrics = [](const etude::EvalPrediction& prediction) {

@@ -11,8 +11,8 @@ namespace tool {
 /// A tensor's old name and its new one.
 using Renamed = std::pair<std::string, std::string>;
 
-/// The names that `convert` writes, as its options --map, --rename, --only and --drop say. Nothing may be
-/// without effect: what matches no name is an error.
+/// The names that `convert` writes, as its options --map, --rename, --only and --drop say. An entry or
+/// pattern that matches no name is an error.
 class Renaming {
  public:
   /// Throws UsageError with the option, its value and what is allowed.

@@ -30,7 +30,7 @@ class RateWindow {
 
 /// A progress bar on a stream. On a terminal it redraws its line at most ten times a second, in the
 /// terminal's current width; elsewhere (a pipe, a file, TERM=dumb) it writes a plain line every ten seconds
-/// and a last one.
+/// and a final one.
 ///
 /// While it lives, Etude's output (including `etude::print`) appears above it. Other output appears on
 /// separate lines after it, and the bar is redrawn below. A bar created while another exists shares its line,

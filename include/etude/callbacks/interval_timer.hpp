@@ -31,8 +31,8 @@ struct IntervalTimer {
   /// counted.
   bool due(const Context& e, const Interval& interval);
 
-  /// Like `due`, queried once in each step before its end: whether an interval of steps ends with it, or one
-  /// in another unit has ended before.
+  /// Like `due`, but queried once in each step before its end: true if an interval of steps ends with this
+  /// step, or if an interval in another unit has ended since the last query.
   bool due_in_step(const Context& e, const Interval& interval);
 
  private:

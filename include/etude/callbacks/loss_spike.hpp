@@ -70,7 +70,8 @@ struct LossSpikeCallback {
   void on(const StepRestarted&) { is_first = true; }
   void on(const StepSkipped&) { is_first = true; }
   void on(const StepEnd& e);
-  // Not const, so that its order among callbacks that add tensors doesn't matter.
+  // Takes `SaveBegin&`, since a handler of `const SaveBegin&` would have to come after all callbacks that add
+  // tensors.
   void on(SaveBegin& e);
   void on(const TrainEnd&);
 

@@ -71,10 +71,10 @@ struct ModelEmaCallback {
   /// The average in the form that `Model::load_state_dict` takes. Throws Error before a training.
   std::vector<NamedTensor> average() const;
 
-  std::optional<AveragedWeights> weights = {};  ///< The average itself, from the beginning of training on.
-  std::vector<NamedTensor> loaded = {};         ///< From a checkpoint, until training begins.
+  std::optional<AveragedWeights> weights = {};  ///< The average; set once training has begun.
+  std::vector<NamedTensor> loaded = {};         ///< The average of a checkpoint, until training begins.
   bool is_running = false;
-  bool is_evaluating = false;          ///< The average is in the model.
+  bool is_evaluating = false;          ///< The model holds the average's weights.
   bool is_training_evaluation = true;  ///< The current evaluation uses eval_dataset.
   bool has_failed = false;
 

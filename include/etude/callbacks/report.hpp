@@ -17,16 +17,16 @@
 
 namespace etude::inline v0 {
 
-/// Writes a page about the training, `output_dir/report.html`, which any browser shows without a network and
-/// which is updated while the training runs: curves of all logged values, the best model, speed, memory, time
+/// Writes a page about the training, `output_dir/report.html`, which opens in any browser without a network
+/// and is updated while the training runs: curves of all logged values, the best model, speed, memory, time
 /// by activity, samples, confusion matrices, arguments, and the events with their handlers. docs/report.md
 /// shows it. `write_comparison` puts several runs on one page.
 ///
 /// The page is written when something is logged, at most every `seconds` and taking less than a hundredth of
-/// the time, and at the end, whether the training is done, was stopped or has failed. It is replaced
-/// atomically. Its size is bounded: in a long training, each point shows the mean and the extremes of many
-/// steps. A resumed training continues the page; steps that were lost appear once. The first process writes,
-/// and shows the state of the others as of the last evaluation or end of an epoch.
+/// the time, and at the end, whether the training finished, was stopped or failed. It is replaced atomically.
+/// Its size is bounded: in a long training, each point shows the mean and the extremes of many steps. A
+/// resumed training continues the page; steps that were lost appear once. The first process writes, and shows
+/// the state of the others as of the last evaluation or end of an epoch.
 ///
 /// Logs named like `eval_confusion_0_1`, which metrics::ConfusionMatrix makes, are drawn as a matrix.
 /// Throws ArgumentError at TrainBegin if the page can't be written; later that is only reported.

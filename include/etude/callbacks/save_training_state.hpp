@@ -48,7 +48,8 @@ struct SaveTrainingStateCallback {
   void on(const EpochEnd& e);
   void on(const TrainingRunEpochEnd& e);
   void on(const Stop& e);
-  // Not const, so that its order among callbacks that add tensors doesn't matter.
+  // Takes `SaveBegin&`, since a handler of `const SaveBegin&` would have to come after all callbacks that add
+  // tensors.
   void on(SaveBegin& e) { state.copies.on(e); }
   void on(const Save& e);
 };

@@ -55,7 +55,8 @@ struct TopKCheckpointsCallback {
   void on(const TrainBegin& e);
   void on(const StepBegin&) { state.watched.throw_if_missing(watch_metric); }
   void on(const EvaluateAll& e);
-  // Not const, so that its order among callbacks that add tensors doesn't matter.
+  // Takes `SaveBegin&`, since a handler of `const SaveBegin&` would have to come after all callbacks that add
+  // tensors.
   void on(SaveBegin& e) { state.copies.on(e); }
   void on(const Save& e);
   void on(const TrainError&) { state.watched.fail(); }

@@ -31,7 +31,8 @@ struct WSDCheckpointCallback {
 
   void on(const TrainBegin& e);
   void on(const StepEnd& e);
-  // Not const, so that its order among callbacks that add tensors doesn't matter.
+  // Takes `SaveBegin&`, since a handler of `const SaveBegin&` would have to come after all callbacks that add
+  // tensors.
   void on(SaveBegin& e) { state.copies.on(e); }
   void on(const Save& e) { state.copies.make(e); }
 

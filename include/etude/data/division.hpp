@@ -17,9 +17,10 @@ struct RowsByLength {
   std::vector<std::int64_t> lengths;
 };
 
-/// Any number of rows for each example: `column` of a tensor [rows, columns, ...] has the index of the row's
-/// example in its batch, from 0. A tensor [rows] consists of these indices. In a part of a batch they count
-/// from the part's first example; in the predictions and labels of a whole dataset, from the dataset's first.
+/// Any number of rows for each example: `column` of a tensor [rows, columns, ...] holds the index of each
+/// row's example in the batch, counted from 0. A tensor [rows] holds only these indices. In a part of a
+/// batch, they count from the part's first example; in the predictions and labels of a whole dataset, from
+/// the dataset's first.
 struct RowsByIndex {
   std::int64_t column = 0;
 };

@@ -7,8 +7,8 @@
 
 /// Callbacks that derive from another: an `on` in the derived class hides all of the base's, unless it
 /// declares `using Base::on;`. A callback that hides handlers on purpose lists its events in `using handles =
-/// etude::events<...>`. GCC knows all bases; under Clang, those are seen that have an ETUDE_STRUCT, and those
-/// of a class that is an aggregate.
+/// etude::events<...>`. GCC sees all bases; Clang sees only bases that have an ETUDE_STRUCT, and the bases of
+/// aggregates.
 namespace etude::inline v0 {
 
 namespace mistake {

@@ -61,7 +61,7 @@ consteval bool may_be_an_event() {
   return std::is_base_of_v<Context, Event> || !is_of_a_library(type_name<Event>());
 }
 
-/// Whether `Event` has nothing to write; events.hpp declares this for Etude's events.
+/// True if handlers can't change anything in `Event`; events.hpp specializes this for Etude's events.
 template <class Event>
 inline constexpr bool has_constant_payload = false;
 

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-/// Reads and writes the text of CSV files (RFC 4180) that programs continue and keep byte for byte; CsvTable
-/// (formats/csv.hpp) reads a table with libcsv, which logs must not need.
+/// Reads and writes CSV text (RFC 4180) in files whose existing rows are kept byte for byte. CsvTable
+/// (formats/csv.hpp) reads tables with libcsv, which loggers must not depend on.
 namespace etude::inline v0::detail {
 
 /// A field of a CSV file, quoted if RFC 4180 requires it.

@@ -24,7 +24,7 @@ namespace detail {
 /// The bytes of a dense array; unset if LibTorch can't address so many.
 std::optional<std::uint64_t> bytes_of_array(std::span<const std::int64_t> shape, std::uint64_t item_size);
 
-/// Throws DataError unless an array of this shape fills the `bytes` behind its header.
+/// Throws DataError unless an array of this shape fills the `bytes` after its header.
 void check_array_size(std::span<const std::int64_t> shape, std::string_view dtype, std::uint64_t item_size,
                       std::uint64_t bytes);
 

@@ -49,7 +49,7 @@ class TorchArchive {
  private:
   explicit TorchArchive(ZipArchive zip);
 
-  /// All tensors without a key.
+  /// Reads all tensors if there is no `key`.
   TorchStateDict read(std::optional<std::string_view> key) const;
 
   template <class... Args>

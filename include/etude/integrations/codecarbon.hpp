@@ -105,7 +105,8 @@ struct CodeCarbonCallback {
   void on(const StepEnd& e);
   void on(const EpochEnd& e);
   void on(const Log& e);
-  // Not const, so that its order among callbacks that add tensors doesn't matter.
+  // Takes `SaveBegin&`, since a handler of `const SaveBegin&` would have to come after all callbacks that add
+  // tensors.
   void on(SaveBegin& e);
   void on(const TrainingRunEpochEnd& e);
   void on(const Stop& e);

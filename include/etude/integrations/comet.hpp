@@ -41,7 +41,7 @@ struct Run;
 ///
 /// An option wins over its environment variable. Throws ArgumentError at the beginning of training for
 /// invalid options and variables, and for folders that can't be written; this includes a wrong COMET_MODE,
-/// for which Hugging Face's only warns. Later errors are warnings and never stop a training.
+/// about which Hugging Face's callback only warns. Later errors are warnings and never stop a training.
 ///
 /// Tested with comet_ml 3.58, its `comet offline` and `comet upload`; not with Comet's own servers.
 struct CometCallback {

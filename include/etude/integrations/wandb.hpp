@@ -69,7 +69,7 @@ struct WandbCallback {
   /// off.
   static bool is_available();
 
-  /// Whether it logs histograms of them.
+  /// Whether it logs histograms of the parameters.
   bool reads_parameters() const;
 
   void on(const TrainBegin& e);

@@ -32,8 +32,8 @@ void register_graph_capture(torch::DeviceType device, std::unique_ptr<GraphCaptu
 /// Whether captures are registered for such devices.
 bool has_device_graphs(torch::DeviceType device);
 
-/// Work of a device, captured once and replayed as a whole, from its own pool of memory. While this lives,
-/// the calling thread's work for the device goes to a stream of its own, as captures require.
+/// Device work that is captured once and replayed as a whole, in a separate memory pool. While this object
+/// lives, the calling thread's work for the device goes to a separate stream, as captures require.
 class DeviceGraph {
  public:
   /// Throws Error unless `has_device_graphs`.

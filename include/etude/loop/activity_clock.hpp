@@ -13,8 +13,8 @@ namespace etude::inline v0 {
 class FileSystem;
 class ActivityTrace;
 
-/// Divides the wall time of a training among its activities: at each moment one activity is on, and switching
-/// reads the clock once. Without a training it does nothing.
+/// Divides the wall time of a training among its activities: there is one current activity at any moment, and
+/// switching reads the clock once. Without a training it does nothing.
 class ActivityClock {
   using Clock = std::chrono::steady_clock;
 

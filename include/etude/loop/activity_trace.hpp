@@ -21,7 +21,7 @@ class ActivityTrace {
 
   explicit ActivityTrace(std::size_t most = most_slices) : most_(most) {}
 
-  /// `number` is below 0 for a slice without one.
+  /// A negative `number` stands for none.
   void add(std::string_view name, std::string_view category, std::int64_t number, Clock::time_point begin);
 
   /// The number of slices beyond the limit.

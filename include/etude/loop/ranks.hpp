@@ -54,7 +54,7 @@ class Ranks {
 
   /// The texts of all processes, by rank; after `leave`, only this process's.
   std::vector<std::string> gather(const std::string& text) const;
-  /// The same for values, whose texts need not be UTF-8 and whose numbers may be infinite or NaN.
+  /// The same for JSON values. Their strings needn't be UTF-8, and their numbers may be infinite or NaN.
   std::vector<nlohmann::json> gather_values(const nlohmann::json& value) const;
   /// The text of the first process.
   std::string first(const std::string& text) const { return gather(text).front(); }

@@ -68,7 +68,8 @@ using Control = Copy<&TrainerCore::control>;
 /// The values that wait for the next log.
 using Logs = Copy<&TrainerCore::pending_logs>;
 
-/// The same, but set aside: none wait afterwards, and `restore` puts them before the values added since.
+/// The same, but moved out, so that no values wait afterwards; `restore` inserts them before the values added
+/// since.
 struct LogsAside {
   explicit LogsAside(EventSource& events) : logs(std::exchange(events.core().pending_logs, {})) {}
   void restore(EventSource& events) const;

@@ -41,7 +41,7 @@ struct Trained {
   std::unique_ptr<RecomputedUnits> recomputed_units;  ///< with gradient_checkpointing, in a training
   OwnGenerators own_generators;
   std::unique_ptr<DataLoader> train_dataloader;
-  const BatchStream* batches = nullptr;  ///< those of the epoch's steps under way
+  const BatchStream* batches = nullptr;  ///< the stream that the steps of the epoch read
   Accumulation accumulation;
   AccumulationGroup group;
   std::unique_ptr<WorkBegin> work_begin;  ///< of the group or evaluation that may have to begin again

@@ -145,7 +145,7 @@ consteval bool has_no_other_methods() {
   return true;
 }
 
-/// The class that has the method `log(Metrics&)` among the overloads of this name.
+/// The class that declares `log(Metrics&)`, whatever other overloads there are.
 template <class Owner>
 std::type_identity<Owner> owner_of(void (Owner::*)(Metrics&));
 

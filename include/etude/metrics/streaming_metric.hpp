@@ -91,8 +91,8 @@ class Accumulator {
 /// A mean over the examples that count, as two sums.
 class MeanAccumulator : public Accumulator {
  protected:
-  /// Adds a sum of values, the number of examples that it is over, and how many of these have a label or
-  /// class outside 0..C-1, if that can happen: one element each, of any dtype.
+  /// Adds a sum of values, the number of examples in it, and how many of these have a label or class outside
+  /// 0..C-1, if that can happen: one element each, of any dtype.
   void add_to_mean(std::vector<at::Tensor> total_counted_outside);
   /// NaN without examples. Throws DataError, which begins with `metric`, if a label or class is outside
   /// 0..C-1.

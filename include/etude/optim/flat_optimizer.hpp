@@ -63,7 +63,7 @@ class FlatOptimizer : public Optimizer {
     std::int64_t first = 0;              ///< the index of the first element in that parameter
   };
 
-  /// How bfloat16 parameters are rounded, and the seed of random numbers for that.
+  /// How to round bfloat16 parameters, and the seed for stochastic rounding.
   struct RoundingOptions {
     Rounding rounding = Rounding::kahan;
     std::int64_t seed = 0;
@@ -175,7 +175,8 @@ class FlatOptimizer : public Optimizer {
   static std::int64_t piece_length();
   std::int64_t longest_piece(const torch::Tensor& values) const;
 
-  /// Adds the moments' parts, and the compensation's if it is kept, to a range.
+  /// Adds views of the moments, and of the compensation if it is kept, to a range; `view_of` takes a view of
+  /// a buffer.
   template <class ViewOf>
   void add_moments(Range& range, std::size_t buffer, const ViewOf& view_of) const;
 

@@ -44,7 +44,7 @@ class OptimizerList {
   auto begin() const { return list_.begin(); }
   auto end() const { return list_.end(); }
 
-  /// The optimizer whose turn it is, or the first outside of a turn. Null if there are none.
+  /// The optimizer whose turn it is or, outside of a turn, the first one. Null if there are none.
   Optimizer* current() const { return empty() ? nullptr : list_[current_].optimizer.get(); }
   LRScheduler* current_scheduler() const { return empty() ? nullptr : list_[current_].lr_scheduler.get(); }
 

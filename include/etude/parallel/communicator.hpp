@@ -47,7 +47,7 @@ class Communicator {
   /// Replaces a tensor by the one of rank `from`, in place.
   virtual void broadcast(const torch::Tensor& tensor, std::int64_t from = 0);
 
-  /// The tensors of all ranks, stacked: [world_size, ...]. The base class's uses gather_parts().
+  /// The tensors of all ranks, stacked: [world_size, ...]. By default uses gather_parts().
   virtual torch::Tensor gather(const torch::Tensor& tensor);
 
   /// The bytes of all ranks, each of any length.

@@ -71,7 +71,7 @@ FlagStruct flag_struct(T& args) {
   return result;
 }
 
-/// Reads `words` into the structs that these describe.
+/// Parses `words` into the structs that `structs` describe.
 void parse_words(std::vector<FlagStruct> structs, const std::vector<std::string>& words,
                  std::string_view program);
 

@@ -22,12 +22,13 @@ std::string short_json(const nlohmann::ordered_json& value);
 /// The members of `now` that are missing in `given` or have another value there.
 nlohmann::ordered_json changed(const nlohmann::ordered_json& given, const nlohmann::ordered_json& now);
 
-/// The members of `given_now`, each with the value that a resumed run starts with. A member that is given the
-/// same value as then keeps its last value in the saved run (the one in `changed_then`, or else the given
-/// one). Any other member takes the value given now, and `differences` gets a line such as `learning_rate:
-/// 0.001 -> 0.002`, with `prefix` and a dot before the name unless `prefix` is empty. A member missing in
-/// `given_then`, from another version, counts as unchanged; one missing in `given_now` is dropped. Members
-/// are compared and replaced as a whole. Anything but an object counts as an empty one.
+/// The members of `given_now`, each with the value that a resumed run starts with. A member whose value is
+/// the same in `given_now` as in `given_then` keeps the last value that it had in the saved run: the one in
+/// `changed_then` or, without one there, the given value. Any other member takes the value given now, and
+/// `differences` gets a line such as `learning_rate: 0.001 -> 0.002`, with `prefix` and a dot before the name
+/// unless `prefix` is empty. A member missing in `given_then`, from another version, counts as unchanged; one
+/// missing in `given_now` is dropped. Members are compared and replaced as a whole. Anything but an object
+/// counts as an empty one.
 nlohmann::ordered_json three_way(const nlohmann::ordered_json& given_then,
                                  const nlohmann::ordered_json& changed_then,
                                  const nlohmann::ordered_json& given_now,

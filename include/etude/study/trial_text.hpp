@@ -44,7 +44,7 @@ std::vector<std::size_t> best_first(const std::vector<FrozenTrial>& trials,
                                     const std::vector<StudyDirection>& directions,
                                     const std::vector<std::size_t>& best);
 
-/// The states that trials have, such as "pruned", with the number of these trials.
+/// The number of trials in each state that occurs, such as "pruned".
 std::vector<std::pair<std::string_view, std::int64_t>> counts_of(const std::vector<FrozenTrial>& trials);
 
 /// All hyperparameters, ordered by falling importance for the first objective.

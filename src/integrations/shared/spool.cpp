@@ -155,14 +155,15 @@ std::vector<std::unique_ptr<Spool>> Spool::abandoned(const std::filesystem::path
 }
 
 Spool::~Spool() {
-  // The owner of one that couldn't be locked is unknown.
+  // A folder that isn't open, or that another process has locked, isn't ours to remove.
   if (!is_open_ || waiting_ > 0 || lock_->state() == LockState::taken) return;
-  // A process killed in between leaves nothing that would be picked up.
+  // Renamed first, so that no other process picks it up if this one is killed before the folder is gone.
   auto gone = folder_;
   gone.replace_filename('.' + folder_.filename().string());
   std::error_code error;
   std::filesystem::rename(folder_, gone, error);
-  // A network file system keeps open files, and with them the folder.
+  // Closed before the removal: a network file system keeps removed files while they are open, and with them
+  // the folder.
   end_ = AppendFile();
   file_lock_.reset();
   std::filesystem::remove_all(error ? folder_ : gone, error);

@@ -129,7 +129,7 @@ void SummaryWriter::add_sample(std::string_view tag, const Sample& sample, std::
       message.add_string(5, "audio/wav");
     }
   });
-  // A summary's description is one for all steps, and the fast loader drops it.
+  // As a text, since TensorBoard has one description for all steps of a tag, and its fast loader drops it.
   if (!sample.caption.empty()) add_text(tag, sample.caption, global_step);
 }
 

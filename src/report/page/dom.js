@@ -4,7 +4,7 @@ import {cutName} from './text.js';
 
 const isPlain = part => Object.getPrototypeOf(part ?? '') === Object.prototype;
 
-// An element with its attributes, which may be left out, and its children, of which null and undefined are none.
+// An element with its attributes, which may be left out, and its children; null and undefined are skipped.
 export function make(tag, ...parts) {
   const svg = ['svg', 'path', 'g', 'text', 'rect', 'title'].includes(tag);
   const node = svg
@@ -25,7 +25,7 @@ export function make(tag, ...parts) {
 export const xy = (x, y) => `${x.toFixed(1)} ${y.toFixed(1)}`;
 export const pathOf = points => 'M' + points.map(([x, y]) => xy(x, y)).join('L');
 
-// A path with a title, which a browser shows at the pointer.
+// A path with a title, which browsers show as a tooltip.
 export const path = (style, d, more = {}, title = null) =>
   make('path', {class: style, d, ...more}, title === null ? null : make('title', title));
 

@@ -252,11 +252,11 @@ export function tiles(run) {
   return all;
 }
 
-// The titles of a table's columns, whose texts are at the left, as those of the first column are.
+// The titles of columns with text, which is aligned left; with `titled`, only the first column has text.
 const wordy = titles => titles.map(text => make('th', {scope: 'col', class: 'w'}, text));
 const titled = ([first, ...others]) => [...wordy([first]), ...others];
 
-// The runs with what they came to; a run can be taken out of the charts.
+// The runs with their results; a run can be taken out of the charts.
 export function runTable(runs) {
   const best = [...new Set(runs.map(run => run.best_metric).filter(Boolean))],
     losses = ['loss', 'eval_loss'].filter(name => runs.some(run => run.last(name) !== undefined));

@@ -55,7 +55,7 @@ export function cut(text, most) {
   const characters = [...text];
   return characters.length <= most ? text : characters.slice(0, most - 1).join('') + '…';
 }
-// The same in the middle: names often differ at their ends.
+// Cuts the middle instead, since names often differ at their ends.
 export function cutName(text, most) {
   const characters = [...text];
   if (characters.length <= most) return text;

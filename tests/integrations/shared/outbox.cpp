@@ -394,7 +394,7 @@ TEST_CASE("nobody waits while abandoned spools are cleared") {
         : ToServer(server, spool, cancelled), stage_(stage) {}
     ~Slow() override {
       int untouched = 0;
-      if (!stage_.compare_exchange_strong(untouched, 1)) return;  // the run's own entries
+      if (!stage_.compare_exchange_strong(untouched, 1)) return;  // the run's own sender
       for (int i = 0; i < 500 && stage_ == 1; ++i) std::this_thread::sleep_for(10ms);
       if (stage_ == 1) stage_ = 3;
     }

@@ -17,7 +17,7 @@ class AzureMLTokens {
   /// `url` is where to request them; empty if unknown.
   AzureMLTokens(std::string url, std::chrono::seconds interval);
 
-  /// As RenewToken.
+  /// See RenewToken.
   std::optional<std::string> renewed(HttpClient& http, bool is_refused);
 
  private:

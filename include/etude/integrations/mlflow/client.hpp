@@ -13,9 +13,9 @@
 
 namespace etude::inline v0::detail {
 
-/// Renews a server's tokens, which expire during a training: returns the token to use, if it isn't the one in
-/// `http`, which authorises requests for new ones; renews at once if the server has just refused it (401).
-/// Any thread may call it.
+/// Renews a server's tokens, which expire during a training. Returns the token to use if it differs from the
+/// one in `http`. New tokens are requested with the one in `http`: from time to time, and at once if
+/// `is_refused`, that is, if the server has just rejected it (401). Any thread may call it.
 using RenewToken = std::function<std::optional<std::string>(HttpClient& http, bool is_refused)>;
 
 /// A run as the server describes it.

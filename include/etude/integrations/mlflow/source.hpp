@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-/// Where a run comes from, in the terms of MLflow's own clients.
+/// The source of a run, in the tags that MLflow's own clients set.
 namespace etude::inline v0::detail {
 
 /// The commit that is checked out in `folder` or above it; empty if there is none.

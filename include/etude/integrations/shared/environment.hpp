@@ -33,13 +33,13 @@ std::string user_name();
 /// The name of this machine.
 std::string host_name();
 
-/// Its system, release and architecture: "Linux-6.1.0-x86_64".
+/// Its operating system, release and architecture: "Linux-6.1.0-x86_64".
 std::string system_name();
 
-/// The path of this program's file.
+/// The path of this program's executable.
 std::string program_path();
 
-/// Since 1970.
+/// The time since 1970.
 double unix_seconds();
 std::int64_t unix_milliseconds();
 

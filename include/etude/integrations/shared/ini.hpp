@@ -13,8 +13,8 @@ using IniSections = std::map<std::string, std::map<std::string, std::string>>;
 /// Reads an INI file as Python's configparser does: `name = value` or `name: value`, comment lines after # or
 /// ;, and a line that is indented further than its option continues it. Of two values with one name the last
 /// wins. Throws ArgumentError with the line number for any other line; `source` is the file's name in
-/// messages. (inih isn't used: it takes an option for a part of the one before if both are indented, cuts a
-/// value at " ;", and reads no line of more than 200 bytes.)
+/// messages. (inih isn't used: it takes an option for a continuation of the one before if both are indented,
+/// cuts off a value at " ;", and can't read lines of more than 200 bytes.)
 IniSections parse_ini(std::string_view text, std::string_view source);
 
 /// The sections of a file; empty without a file. Throws ArgumentError for one that can't be read.

@@ -30,7 +30,7 @@ struct Unreachable : Error {
       : Error(what), retry_after(after), kind(std::move(why)) {}
   std::optional<std::chrono::seconds> retry_after;  ///< Given by the server; it is never shortened.
   std::string kind;                                 ///< Only the first error of a kind is reported.
-  bool has_timed_out = false;                       ///< It has used up the time for its answer.
+  bool has_timed_out = false;                       ///< The server didn't answer in time.
 };
 
 /// The server permanently rejects the first `count` entries, which are given up.
@@ -91,16 +91,16 @@ class Outbox {
   /// Returns false if the entry is dropped.
   bool put(const nlohmann::ordered_json& entry);
 
-  /// Captures `file` as it is now and adds an entry {..., "kept": NAME}; the copy is removed once that is
-  /// sent. The entry is dropped if the file can't be kept.
+  /// Captures `file` as it is now and adds an entry {..., "kept": NAME}; the copy is removed once the entry
+  /// is sent. The entry is dropped if the file can't be kept.
   void put_file(nlohmann::ordered_json entry, const std::filesystem::path& file);
 
   /// Waits until everything is sent, the server can't be reached, or the time is over. Returns whether all
   /// was sent. Our own pauses end at once; those that the server requested don't.
   bool drain(std::chrono::milliseconds at_most);
 
-  /// The same, with patience for a server that has accepted something, even if it fails now; any other is
-  /// waited for only briefly, and so are those whose requests hang.
+  /// The same, but retries after errors if the server has accepted anything before. Waits only briefly for
+  /// any other server, and for one that stops answering.
   void send_rest(std::chrono::milliseconds at_most);
 
   struct Counts {
@@ -141,9 +141,9 @@ class Outbox {
   std::int64_t attempts_begun_ = 0, last_failed_ = -1;
   std::int64_t hurries_ = 0;
   bool is_idle_ = false;
-  bool sends_file_ = false;                                          // in the attempt that runs, or ran last
-  bool has_hung_ = false;                                            // the last failed attempt, with a file
-  std::optional<std::chrono::steady_clock::time_point> asked_ = {};  // about anything but a file
+  bool sends_file_ = false;                                          // in the current or latest attempt
+  bool has_hung_ = false;                                            // the last failure: a file timed out
+  std::optional<std::chrono::steady_clock::time_point> asked_ = {};  // when a request without a file began
   std::vector<std::string> faults_, kinds_reported_;
   ThreadShared<std::thread> thread_;  // last: it uses everything above
 };

@@ -14,7 +14,8 @@ struct Options {
   /// Changes the trainers' options: arguments, `compute_metrics`, datasets, the loss. The options passed to
   /// it are complete.
   std::function<void(TrainerOptions&)> prepare = {};
-  /// Whether it changes neither weights nor modes nor random numbers; if unset, true if it writes no event.
+  /// Whether the callback leaves weights, modes and random numbers unchanged; if unset, true if it writes no
+  /// event.
   std::optional<bool> only_reads = {};
   /// Names in its state and logs whose values vary between runs. Values may also differ if their name
   /// contains one of these words: time, times, runtime, second, seconds, elapsed, duration, date, timestamp,

@@ -76,7 +76,7 @@ struct Held final : AnySubject {
 template <class Callback>
 struct Subject {
   static constexpr bool allows_duplicates = true;
-  using handles = events<>;  // its callback may handle none of a trainer's events
+  using handles = events<>;  // allows a callback that handles none of a trainer's events
 
   explicit Subject(std::shared_ptr<Held<Callback>> held_) : held(std::move(held_)) {}
 
