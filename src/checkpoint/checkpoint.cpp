@@ -36,7 +36,7 @@ namespace detail {
 
 namespace {
 
-/// The manifest of a checkpoint; one without files if there is none or it is damaged.
+/// The manifest of a checkpoint, or an empty manifest if there is none or it is damaged.
 Manifest manifest_of(const std::optional<std::filesystem::path>& checkpoint) {
   try {
     if (checkpoint) return read_manifest(*checkpoint);

@@ -51,7 +51,7 @@ void add_names(std::string& text, std::string_view what, const std::vector<std::
 /// Copies `weights` into the tensors of `own`. `from` names the file in messages.
 LoadWeightsReport load_into(const StateDict& own, const StateDict& weights, std::string_view from,
                             const LoadWeightsOptions& options) {
-  std::map<std::string, std::pair<std::string, torch::Tensor>> given;  // new name to old name
+  std::map<std::string, std::pair<std::string, torch::Tensor>> given;  // new name to old name and tensor
   for (const auto& [name, tensor] : weights)
     if (const auto [place, is_new] = given.emplace(renamed(name, options), std::pair(name, tensor)); !is_new)
       throw CheckpointError(

@@ -149,7 +149,7 @@ ModelIndex read_model_index(FolderReader& reader) {
   return index;
 }
 
-/// Adds the other names of its tensors that a file's metadata lists.
+/// Adds the other names of a file's tensors, which its metadata lists.
 void add_tied_names(SafeTensors& file) {
   const std::map<std::string, torch::Tensor> by_name(file.tensors.begin(), file.tensors.end());
   for (const auto& [name, kept] : file.metadata) {

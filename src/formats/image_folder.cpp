@@ -49,7 +49,8 @@ namespace detail {
 namespace {
 
 constexpr auto image_endings = std::to_array<std::string_view>({".png", ".jpg", ".jpeg"});
-/// torchvision's ImageFolder reads these too, so users would miss such files.
+/// torchvision's ImageFolder also reads files with these endings, so leaving them out silently would lose
+/// examples.
 constexpr auto other_image_endings =
     std::to_array<std::string_view>({".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"});
 
@@ -58,7 +59,7 @@ bool ends_with_any(std::string_view name, std::span<const std::string_view> endi
 }
 
 struct FoundFile {
-  std::string folder, name;  // the folder, relative to that of the class
+  std::string folder, name;  // the folder is relative to the class's folder
   auto operator<=>(const FoundFile&) const = default;
 };
 

@@ -203,7 +203,8 @@ class Unpickler {
 
   using Action = void (*)(Unpickler&);
 
-  // By opcode; null for those that aren't needed. Their names are those of Python's pickletools.
+  // The actions by opcode; null for opcodes that aren't needed. The comments name them as Python's
+  // pickletools does.
   static const std::array<Action, 256>& actions() {
     static const auto by_opcode = [] {
       constexpr std::pair<unsigned char, Action> known[] = {

@@ -145,7 +145,8 @@ class SafeTensorsHeaderReader final : public nlohmann::ordered_json::json_sax_t 
   }
   bool is_list() const { return key_ == "shape" || key_ == "data_offsets"; }
 
-  // Skips a value that isn't needed: allowed in unknown fields of a tensor.
+  // Returns true for a value that may be skipped, in an unknown field of a tensor; throws for any other
+  // value.
   bool skip() const {
     if (skipped_ > 0) return true;
     if (place_ == Place::metadata)

@@ -71,7 +71,7 @@ class TorchStateDictReader {
     return CheckpointError(fmt::format("{}: ", source_) + fmt::format(text, std::forward<Args>(args)...));
   }
 
-  // For the tensor that is being read.
+  // An error about the tensor that is being read.
   template <class... Args>
   CheckpointError bad(fmt::format_string<Args...> text, Args&&... args) const {
     return fault("tensor {}: {}", in_quotes(tensor_), fmt::format(text, std::forward<Args>(args)...));

@@ -33,8 +33,8 @@ namespace {
 
 using GraphValues = std::vector<c10::IValue>;
 
-/// Replaces an undefined tensor by None: operators treat an undefined tensor as a tensor, but refuse None for
-/// one.
+/// Replaces an undefined tensor with None, which operators refuse where they need a tensor; they would accept
+/// the undefined one.
 c10::IValue defined_or_none(c10::IValue value) {
   return value.isTensor() && !value.toTensor().defined() ? c10::IValue() : value;
 }
@@ -121,8 +121,8 @@ void run_graphs(const ExportedGraph::Node& node, torch::jit::Stack& stack, bool 
   stack.assign(std::make_move_iterator(results.begin()), std::make_move_iterator(results.end()));
 }
 
-/// Calls a node's operator. An operator resizes the memory that it is given for its output, which may belong
-/// to the model.
+/// Calls a node's operator. Throws DataError if it resizes the memory that it is given for its output, which
+/// may belong to the model.
 void call(const ExportedGraph::Node& node, torch::jit::Stack& stack) {
   if (!node.has_out) return node.operation->callBoxed(stack);
   const torch::Tensor out = stack.back().toTensor();
@@ -201,7 +201,7 @@ void ExportedGraph::find_last_uses() {
 
 ExportedGraph ExportedGraph::pruned(const std::vector<bool>& absent_inputs) const {
   ExportedGraph result = *this;
-  std::vector<bool> absent(slots), needed(slots), stale(slots);  // stale: memory whose write was removed
+  std::vector<bool> absent(slots), needed(slots), stale(slots);  // stale: a node that wrote to it was removed
   MemoryOwners owners(slots);
   const auto is_lacking = [&](Slot slot) { return absent[slot] || stale[owners.of(slot)]; };
   for (std::size_t i = 0; i < inputs.size(); ++i)

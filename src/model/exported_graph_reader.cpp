@@ -28,8 +28,8 @@ namespace etude::inline v0::detail {
 
 namespace {
 
-/// LibTorch's namespaces besides aten. Their operators are made for compilers and process groups, and trust
-/// their arguments.
+/// LibTorch's namespaces other than aten. Their operators are made for compilers and process groups, and
+/// trust their arguments.
 constexpr auto internal_namespaces = std::to_array<std::string_view>({"_c10d_functional",
                                                                       "_c10d_functional_autograd",
                                                                       "_native",
@@ -54,7 +54,7 @@ constexpr auto internal_namespaces = std::to_array<std::string_view>({"_c10d_fun
                                                                       "xnnpack"});
 
 /// Parts of the names of aten's operators that open files, change the memory under a tensor, or continue a
-/// computation without checking its state. No model's forward pass consists of them.
+/// computation without checking its state. No model's forward pass needs them.
 constexpr auto unchecked_operators = std::to_array<std::string_view>(
     {"from_file", "::set_", "resize", "_backward", "_tensor_unsafe", "_reshape_alias", "_nested_",
      "quantized", "_cummax_helper", "_cummin_helper"});
@@ -441,7 +441,7 @@ class GraphReader {
   Argument integers(std::string_view kind, const ExportedJson& value, const c10::Argument& formal,
                     std::string_view where, Wrong wrong) const {
     c10::List<std::int64_t> list;
-    if (kind == "as_int") {  // stands for a list of the operator's length
+    if (kind == "as_int") {  // one integer may stand for a list of the length that the operator takes
       for (std::int32_t i = 0; i < formal.N().value_or(1); ++i)
         list.push_back(exported_integer(value, where));
       return {.constant = std::move(list)};

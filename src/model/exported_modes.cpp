@@ -26,14 +26,14 @@ ExportedGraph::Argument* argument_named(ExportedGraph::Node& node, std::string_v
   return found == formal.end() ? nullptr : &node.arguments[static_cast<std::size_t>(found - formal.begin())];
 }
 
-/// True for a norm without running statistics: it uses the batch's in both modes.
+/// True for a norm without running statistics, which uses the batch's statistics in both modes.
 bool has_no_running_statistics(ExportedGraph::Node& node) {
   const auto* mean = argument_named(node, "running_mean");
   return mean && mean->form == ExportedGraph::Argument::Form::constant;
 }
 
 /// The argument that says whether an operator is in training mode; null if there is none. An operator that
-/// returns new running statistics can't follow the mode, since it updates them in both.
+/// returns new running statistics can't follow the mode, since it updates them in both modes.
 ExportedGraph::Argument* mode_argument(ExportedGraph::Node& node) {
   const auto& operation = node.operation->schema().name();
   if (!operation.starts_with("aten::") || operation.ends_with("_functional") ||

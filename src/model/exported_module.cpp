@@ -41,8 +41,8 @@ std::string class_of(const ExportedProgram& program, const std::string& path) {
   return found == program.classes.end() ? "ExportedModule" : found->second;
 }
 
-/// Finds the module that a state's dotted name leads to, and creates those that are missing. Returns it with
-/// the last part of the name.
+/// Finds the module that a state's dotted name leads to, and creates missing modules on the way. Returns it
+/// with the last part of the name.
 std::pair<torch::nn::Module*, std::string> place_in(torch::nn::Module& root, const ExportedProgram& program,
                                                     const std::string& name) {
   auto* module = &root;

@@ -157,7 +157,7 @@ class ProgramReader {
     return *found->second;
   }
 
-  /// The device that the model was exported on: that of its first parameter or buffer.
+  /// The device that the model was exported on, taken from its first parameter or buffer.
   torch::Device device_of(const ExportedJson& inputs) const {
     for (const auto& input : inputs) {
       const auto [kind, spec] = exported_union(input, where_);
@@ -409,7 +409,7 @@ class SizeCheck {
   }
 
  private:
-  /// A symbol's value, and the size that it was found from.
+  /// A symbol's value, and the size from which it was found.
   struct Known {
     std::int64_t value, size;
     std::string place;

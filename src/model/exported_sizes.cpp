@@ -166,7 +166,7 @@ class SizeParser {
     read_choice();
     call("torch.sym_ite");
   }
-  /// Reads operands of the next level, joined by operators of this one.
+  /// Reads operands of the next level, joined by operators of this level.
   void read_operands(int level) {
     if (level > tightest_level) return read_sign();
     if (level == level_of_comparisons) {

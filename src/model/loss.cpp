@@ -50,7 +50,8 @@ namespace detail {
 
 namespace {
 
-/// Says how to reshape `target` if it differs from `wanted` only by a dimension of size 1; otherwise empty.
+/// Returns advice on how to reshape `target` if it differs from `wanted` only by a dimension of size 1;
+/// otherwise an empty text.
 std::string_view reshaping(c10::IntArrayRef target, c10::IntArrayRef wanted) {
   const auto ends_with_one_more = [](c10::IntArrayRef longer, c10::IntArrayRef shorter) {
     return longer.size() == shorter.size() + 1 && longer.back() == 1 &&

@@ -79,7 +79,7 @@ LossDivisor divisor_of_classes(const torch::Tensor& labels, std::int64_t ignored
   return LossDivisor((weights * counted).sum());
 }
 
-/// The number of elements of `tensor`, with those along `dim` counted as one.
+/// The number of elements of `tensor`, where all elements along `dim` count as one.
 std::int64_t elements_without(const torch::Tensor& tensor, std::int64_t dim) {
   return tensor.dim() > 0 && tensor.size(dim) > 0 ? tensor.numel() / tensor.size(dim) : tensor.numel();
 }

@@ -35,7 +35,8 @@ TensorList copies(const TensorList& tensors) {
   return result;
 }
 
-/// Copies without telling autograd, which would treat it as a change to tensors that a backward pass needs.
+/// Copies values without telling autograd, which would treat that as a change to tensors that a backward pass
+/// needs.
 void copy_values(const TensorList& from, const TensorList& to) {
   for (std::size_t i = 0; i < from.size(); ++i) to[i].variable_data().copy_(from[i]);
 }

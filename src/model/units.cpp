@@ -43,9 +43,9 @@ bool is_run(const torch::nn::AnyModule& child) { return child.ptr()->as<Sequenti
 
 struct FoundUnits {
   std::vector<NamedModule> units = {};
-  std::vector<std::pair<AnyUnits*, std::vector<std::size_t>>> lists = {};  // with the index of each element
+  std::vector<std::pair<AnyUnits*, std::vector<std::size_t>>> lists = {};  // with each element's unit index
   torch::nn::SequentialImpl* sequential = nullptr;
-  std::vector<std::size_t> indices = {};  // of the Sequential's children
+  std::vector<std::size_t> indices = {};  // the indices of the Sequential's children
 
   std::size_t index_of(std::string name, std::shared_ptr<torch::nn::Module> module) {
     const auto found = std::ranges::find(units, module, &NamedModule::module);

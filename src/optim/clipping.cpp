@@ -31,8 +31,8 @@ bool are_plain(at::TensorList tensors) {
          });
 }
 
-/// Copies a number to another device, asynchronously unless that is the CPU, which would read it before the
-/// copy is done.
+/// Copies a number to another device, asynchronously unless that device is the CPU, which would read the
+/// number before it has arrived.
 torch::Tensor moved_to(torch::Device device, const torch::Tensor& number, at::ScalarType type) {
   return number.to(device, type, /*non_blocking=*/!device.is_cpu());
 }

@@ -184,8 +184,8 @@ FlatPlan plan_flat(const std::vector<NamedTensors>& groups, const FlatLayout* pr
     const std::int64_t unit = 64 / element * shard.count;
     const auto whole_units = [&](std::int64_t elements) { return (elements + unit - 1) / unit * unit; };
     if (layout->is_sharded()) buffer.size = whole_units(buffer.size);
-    // Two blocks of gradients exist in addition to the share, so they are small: otherwise they would use up
-    // what the share saves.
+    // Two blocks of gradients exist in addition to the share, so they are small: large ones would use up the
+    // memory that the share saves.
     const auto small_block = std::max(std::int64_t{1} << 20, buffer.size * element / (8 * shard.count));
     const auto block_bytes = shard.gradients ? std::min(shard.block_bytes, small_block) : shard.block_bytes;
     buffer.block = layout->is_sharded() ? whole_units(std::max<std::int64_t>(block_bytes / element, 1))

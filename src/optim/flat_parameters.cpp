@@ -268,8 +268,8 @@ const torch::Tensor& FlatParameters::coalesced_gradient(std::size_t slot) {
   return gradient;
 }
 
-/// False for a gradient that must be copied: one with a graph, or with another layout, dtype, device, shape
-/// or strides than the parameter.
+/// False for a gradient that must be copied because it has a graph, or because its layout, dtype, device,
+/// shape or strides differ from the parameter's.
 bool FlatParameters::may_stay_apart(std::size_t i) const {
   const torch::Tensor& gradient = parts_[i].parameter.grad();
   if (!gradient.defined() || is_sparse(i)) return true;

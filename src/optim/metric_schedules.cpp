@@ -31,7 +31,7 @@ bool better(double metric, double best, MetricMode mode, double threshold, Thres
   return mode == MetricMode::min ? metric < bar : metric > bar;
 }
 
-/// Throws for a state of the other mode, in which its best value means nothing.
+/// Throws for a state saved in the other mode, whose best value means nothing in this one.
 void check_mode(const SchedulerState& state, MetricMode mode) {
   const auto saved = numbers_in(state, "mode", 1).front();
   if (saved != static_cast<double>(mode)) {

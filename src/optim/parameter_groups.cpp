@@ -16,8 +16,7 @@ namespace detail {
 
 namespace {
 
-/// True if a C++ type name is that of a normalization: `torch::nn::BatchNorm2dImpl`, or a user's
-/// `RMSNormImpl`.
+/// True if a C++ type is named like a normalization: `torch::nn::BatchNorm2dImpl`, or a user's `RMSNormImpl`.
 bool names_norm(std::string_view type) {
   type = type.substr(0, type.find('<'));
   if (const auto colon = type.rfind(':'); colon != std::string_view::npos) type.remove_prefix(colon + 1);

@@ -59,8 +59,8 @@ std::vector<std::string> similar_names(std::string_view pattern, const std::vect
 
 namespace {
 
-/// Regroups parameters: `change` edits the options that a parameter has from its group, and parameters with
-/// equal options form a group.
+/// Regroups parameters: `change` edits the options that a parameter inherits from its group, and parameters
+/// with equal options form a group.
 template <class Change>
 std::vector<ParameterGroup> regrouped(std::vector<ParameterGroup> groups, Change change) {
   const auto before = std::move(groups);
@@ -175,7 +175,7 @@ std::vector<ParameterGroup> with_layerwise_decay(std::vector<ParameterGroup> gro
                                                  const NamedTensors& parameters, double lr, double decay) {
   const auto depths = layer_depths(parameters);
   const auto deepest = std::ranges::max(depths);
-  std::unordered_map<std::string_view, std::size_t> below;  // the deepest parameters
+  std::unordered_map<std::string_view, std::size_t> below;  // number of levels below the deepest parameters
   for (std::size_t i = 0; i < parameters.size(); ++i) below.emplace(parameters[i].first, deepest - depths[i]);
   return detail::regrouped(std::move(groups), [&](const std::string& name, ParameterGroup& options) {
     if (const auto steps = below.at(name); steps > 0)

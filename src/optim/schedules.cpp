@@ -27,7 +27,7 @@ double share(std::int64_t part, std::int64_t whole) {
   return static_cast<double>(part) / static_cast<double>(std::max<std::int64_t>(1, whole));
 }
 
-/// Half a cosine wave from 1 to 0 for half a cycle.
+/// A cosine wave that starts at 1 and falls to 0 in half a cycle.
 double cosine(double cycles, double progress) {
   return std::max(0.0, 0.5 * (1 + std::cos(2 * std::numbers::pi * cycles * progress)));
 }

@@ -29,7 +29,7 @@ NamedTensors torch_moments(torch::optim::Optimizer& optimizer, const torch::Tens
     }
     TorchKind<Options>::moments(known, *state, [&](const char* name, torch::Tensor& moment) {
       if (!moment.defined()) moment = at::zeros_like(parameter.detach());
-      moments.emplace_back(name, moment.is_sparse() ? moment.to_dense() : moment);  // sparse in SGD
+      moments.emplace_back(name, moment.is_sparse() ? moment.to_dense() : moment);  // SGD's may be sparse
     });
   });
   return moments;

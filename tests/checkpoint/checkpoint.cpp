@@ -361,7 +361,7 @@ TEST_CASE("new arguments win over saved ones") {
   };
   etude::Trainer<Rates> trainer(options);
   CHECK(trainer.train({.resume_from_checkpoint = true}).global_step == 12);
-  // Linear to 0 over twelve steps.
+  // The schedule falls linearly to 0 over twelve steps.
   CHECK(trainer.callback<Rates>().rates.at(0) == doctest::Approx(0.5 * 9 / 12));
   CHECK(trainer.callback<Rates>().rates.at(8) == doctest::Approx(0.5 * 1 / 12));
 }
@@ -376,8 +376,8 @@ TEST_CASE("a stopped training continues when resumed; a killed one stops where i
     etude::Trainer<> second(options);
     CHECK(second.train({.resume_from_checkpoint = folder / "checkpoint-3"}).global_step == 8);
   }
-  // As if killed between writing the checkpoint, in which the request to stop is pending, and the end of the
-  // run.
+  // Pretends that the run was killed after it wrote the checkpoint, in which the request to stop is pending,
+  // and before it ended.
   std::filesystem::remove(folder / "trainer_state.json");
   etude::Trainer<> third(options);
   const auto output = third.train({.resume_from_checkpoint = folder / "checkpoint-3"});

@@ -202,8 +202,8 @@ TEST_CASE("if every checkpoint is damaged, nothing begins, and none of them is t
     CHECK(toy::read_text(checkpoint / "scheduler.json") == "{}");
 }
 
-// Without a manifest, not every change is detectable. Detected ones are reported; with the others, the
-// training runs.
+// Without a manifest, some damage can't be detected. Detected damage is reported; otherwise the training
+// runs.
 TEST_CASE("another program's damaged checkpoint gives one of Etude's errors or a training that ends") {
   std::mt19937 random(3);
   int refused = 0, trained = 0;

@@ -88,7 +88,7 @@ struct Buffered {
   }
 };
 
-/// A stream that continues with its next pass by itself.
+/// A stream that continues with its next pass without being rewound.
 struct Endless {
   std::shared_ptr<Numbers> read = std::make_shared<Numbers>();
   std::int64_t at = 0;
@@ -115,8 +115,8 @@ struct Plain {
   }
 };
 
-/// Throws at the end of a step, as if killed there, or interrupts the n-th micro-batch that isn't its group's
-/// last.
+/// Throws at the end of a step, as if the training was killed there, or interrupts the n-th micro-batch that
+/// isn't its group's last.
 struct Ender {
   std::int64_t fails_at = -1;
   int interrupted_at = -1;
@@ -128,7 +128,7 @@ struct Ender {
   }
 };
 
-/// A program's own handler, which returns.
+/// A program's signal handler, which returns.
 struct Handler {
   void (*before)(int) = ::signal(SIGTERM, [](int) {});
   ~Handler() { ::signal(SIGTERM, before); }
@@ -187,7 +187,7 @@ void check_killed_runs() {
       CAPTURE(step);
       const toy::Folder folder;
       REQUIRE_FALSE(run<Stream>(nine_steps(folder, workers), {.fails_at = step}).ended);
-      // With the other number of workers.
+      // Resumes with the other number of workers.
       const auto resumed = run<Stream>(nine_steps(folder, 1 - workers));
       CHECK(resumed.read == from(unbroken.read, examples_of(step - 1)));
       CHECK(resumed.weights == unbroken.weights);
@@ -210,7 +210,7 @@ TEST_CASE("a training interrupted within an accumulation group reads the stream 
   for (const int workers : {0, 1}) {
     const toy::Folder whole;
     const auto unbroken = run<Buffered>(nine_steps(whole, workers));
-    // Groups 0, 1, 3, 4, 6 and 7 have an end of a micro-batch that isn't the last.
+    // Groups 0, 1, 3, 4, 6 and 7 have two micro-batches, so the first one can be interrupted.
     for (int n = 1; n <= 6; ++n) {
       CAPTURE(workers);
       CAPTURE(n);
@@ -254,7 +254,7 @@ TEST_CASE("with another batch size a stream with a state continues with the same
   args.max_steps = 7;
   const auto resumed = run<Turning>(args);
   CHECK(resumed.ended);
-  // Step 5 was at example 8 of the second pass, which has two more.
+  // Step 5 ended at example 8 of the second pass, which has two more examples.
   CHECK(Numbers(resumed.read.begin(), resumed.read.begin() + 2) == Numbers{1, 2});
 }
 
@@ -311,7 +311,7 @@ TEST_CASE("without a state of the stream or a stream for the state, examples are
   REQUIRE(plain.weights != turning.weights);
   Outcome resumed{};
 
-  // As an earlier version wrote it.
+  // Earlier versions wrote checkpoints without a state.
   CHECK(toy::contains(warnings_of_resuming_at_8<Turning, Turning>(true, resumed),
                       "checkpoint-2: the state of train_dataset is missing: epoch 0 starts from its first "
                       "state, and is read up to example 8\n"));

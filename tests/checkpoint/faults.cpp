@@ -65,7 +65,7 @@ struct Run {
                                         etude::EarlyStoppingCallback{.early_stopping_patience = 5});
   }
   void train() { trainer->train({.resume_from_checkpoint = etude::if_any}); }
-  // train()'s error, or "".
+  // Trains, and returns the error's message, or "" if there was no error.
   std::string error() {
     try {
       train();
@@ -93,7 +93,8 @@ const Unbroken& unbroken() {
   return result;
 }
 
-// Every folder that is named like a checkpoint is complete, and the last two that were reported exist.
+// Checks that every folder named like a checkpoint is complete, and that the last two that were reported
+// exist.
 void check_folder(const std::string& folder, const std::set<std::int64_t>& saved) {
   std::set<std::int64_t> there;
   for (const auto& path : etude::checkpoint_folders(folder)) {
@@ -115,7 +116,7 @@ void wait_for(const fs::path& path) {
   }
 }
 
-// On a working disk, the same command ends with the result of the uninterrupted run.
+// Checks that on a working disk, the same command ends with the result of the uninterrupted run.
 void check_resumed(const std::string& folder) {
   Run run(folder, std::make_shared<toy::QuickFiles>());
   run.train();
@@ -125,7 +126,7 @@ void check_resumed(const std::string& folder) {
   CHECK(etude::checkpoint_folders(folder).size() == 2);
 }
 
-// The training's weights are those of the step at which it ended.
+// Checks that the training ended with the weights of its last step.
 void check_weights(Run& run) {
   const auto step = run.trainer->state().global_step;
   if (step == 0) return;
@@ -161,7 +162,7 @@ TEST_CASE("whichever disk operation fails, the run reports it, keeps its checkpo
         Run run(folder, files, async);
         const auto error = run.error();
         if (error.empty()) {
-          // Only an old checkpoint that can't be removed and `latest` don't stop the training.
+          // The training continues only after failures to remove an old checkpoint or to update `latest`.
           CHECK((operations[n - 1].ends_with("checkpoint-2") ||
                  operations[n - 1].ends_with("checkpoint-2.deleted") ||
                  operations[n - 1].find(" .latest.") != std::string::npos ||
@@ -326,7 +327,7 @@ TEST_CASE("a missing write permission is reported, and the run resumes once it i
     const toy::Folder folder;
     const std::string output = folder / "out";
     fs::create_directory(output);
-    if (::geteuid() == 0) {  // root may do everything: use another user for this thread's files
+    if (::geteuid() == 0) {  // root may do everything, so this thread accesses files as another user
       REQUIRE(::chown(std::string(folder).c_str(), 65534, 65534) == 0);
       REQUIRE(::chown(output.c_str(), 65534, 65534) == 0);
       ::setfsuid(65534);

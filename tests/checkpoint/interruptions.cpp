@@ -63,7 +63,7 @@ struct Run {
                                         etude::EarlyStoppingCallback{.early_stopping_patience = patience},
                                         interrupter);
   }
-  // False if it was interrupted.
+  // Returns false if it was interrupted.
   bool train() {
     try {
       trainer->train({.resume_from_checkpoint = etude::if_any});
@@ -74,7 +74,7 @@ struct Run {
   }
 };
 
-// A program's own handler, which returns.
+// A program's signal handler, which returns.
 struct Handler {
   void (*before)(int) = ::signal(SIGTERM, [](int) {});
   ~Handler() { ::signal(SIGTERM, before); }
@@ -213,7 +213,7 @@ etude::TrainerOptions stuck_options(const std::string& folder, const StuckPoints
 
 using StuckTrainer = etude::Trainer<toy::Quiet, Doing>;
 
-// Trains until a signal, which comes once a worker is stuck; the program's own handler returns.
+// Trains until a signal comes, once a worker is stuck; the program's signal handler returns.
 void train_until_signal(const etude::TrainerOptions& options, const StuckPoints& points, bool waits) {
   std::function<void()> act;
   if (!waits) act = [] { ::raise(SIGTERM); };

@@ -78,7 +78,7 @@ TEST_CASE("a resumed training with steps left continues where its end began") {
     state.continue_training();
     return state;
   };
-  CHECK(continued({finishing, steps}) == LoopState{epochs, epoch_end});  // requests first
+  CHECK(continued({finishing, steps}) == LoopState{epochs, epoch_end});  // honours requests first
   CHECK(continued({finishing, over}) == LoopState{epochs, epoch_end});
   CHECK(continued({finishing, epoch_end}) == LoopState{epochs, epoch_end});
   CHECK(continued({finished, over}) == LoopState{epochs, over});

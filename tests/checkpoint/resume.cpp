@@ -134,7 +134,8 @@ TEST_CASE("random numbers in get are the same after a resume, with other workers
   for (const auto& [place, value] : rest) CHECK(value == inputs.at(place));
 }
 
-// Resumes the training until nothing interrupts it any more; `act` runs at the n-th event of each attempt.
+// Trains, and resumes until nothing interrupts the training any more; `act` runs at the n-th event of the
+// first attempt.
 template <class Act>
 Outcome with_interruptions(std::int64_t n, Act act,
                            const std::function<void(etude::TrainingArguments&)>& change) {
@@ -169,7 +170,7 @@ const auto by_epochs = [](etude::TrainingArguments& args) {
 };
 
 TEST_CASE("a signal at any event saves a checkpoint from which the run ends like the uninterrupted one") {
-  // Stands for a program's own handler, which returns.
+  // Stands in for a program's signal handler, which returns.
   const auto before = ::signal(SIGTERM, [](int) {});
   for (const auto& change : {std::function<void(etude::TrainingArguments&)>(by_steps),
                              std::function<void(etude::TrainingArguments&)>(by_epochs)}) {

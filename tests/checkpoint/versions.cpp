@@ -49,8 +49,8 @@ nlohmann::json outcome(Training& training) {
   return result;
 }
 
-/// The tolerance for results on another machine. The norm cancels the bias before it, so that bias's
-/// gradients are rounding errors, which Adam makes large; evaluations see a little of that.
+/// The tolerance for results on another machine. The norm cancels the bias before it, so the bias's gradients
+/// are rounding errors, which Adam makes large; evaluations are slightly affected.
 double tolerance_of(const std::string& name) {
   if (name == "first.bias" || name == "norm.running_mean") return 0.1;
   return name == "state" ? 1e-3 : 1e-5;

@@ -54,7 +54,7 @@ TEST_CASE("integers are exact") {
 }
 
 TEST_CASE("a float32 is the nearest to the text, without rounding to a double first") {
-  // Just below the middle of two float32 values, but a double loses the digits that say so.
+  // This number is just below the middle of two float32 values, but a double loses the digits that show it.
   const auto value = table("x\n1.00000017881393432617187499\n").column("x").item<float>();
   CHECK(value == 1.00000011920928955078125f);
 }
@@ -120,7 +120,8 @@ TEST_CASE("numbers are read as pandas reads them, but for words, gaps and those 
                               // Differs on purpose: NumPy reads these two as NaN, pandas as text.
                               {"NAN", refused, NAN},
                               {"+nan", refused, NAN},
-                              // Differs on purpose: missing numbers must be asked for, and a word isn't one.
+                              // Differs on purpose: missing numbers are refused by default, and a word isn't
+                              // a number.
                               {"", NAN, refused},
                               {"True", 1, refused},
                               // Differs on purpose: a number that is too large is a mistake, not an infinity.

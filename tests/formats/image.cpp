@@ -30,7 +30,7 @@ struct Sample {
   const char *title, *file, *rgb, *grey;
 };
 
-// Written by Pillow, except those with 16 bits, a gamma or interlacing, which it can't write.
+// Pillow wrote these files, except the ones with 16 bits, a gamma or interlacing, which it can't write.
 const Sample samples[] = {
     {"RGB PNG",
      "89504e470d0a1a0a0000000d4948445200000005000000030802000000d45452af0000003b49444154789c01"
@@ -136,7 +136,7 @@ const Sample samples[] = {
      "8a847d766e7c76706a646e69645f59"},
 };
 
-/// uint8 [C, 3, 5] of bytes in the order [3, 5, C].
+/// uint8 [C, 3, 5], made from bytes in the order [3, 5, C].
 torch::Tensor pixels_of(const char* hex, std::int64_t channels) {
   auto bytes = bytes_of(hex);
   return torch::from_blob(bytes.data(), {3, 5, channels}, torch::kByte).permute({2, 0, 1}).clone();

@@ -20,7 +20,7 @@ namespace formats_image_folder_test {
 namespace fs = std::filesystem;
 using Names = std::vector<std::string>;
 
-/// Its values are (20 x + 7 y + 31 channel) % 256.
+/// Writes an image with the values (20 x + 7 y + 31 channel) % 256.
 void write_image(const fs::path& path, std::int64_t height, std::int64_t width) {
   fs::create_directories(path.parent_path());
   const auto y = torch::arange(height).view({-1, 1, 1}), x = torch::arange(width).view({1, -1, 1});
@@ -58,7 +58,7 @@ TEST_CASE("classes are the folders in alphabetical order, and files are found in
   Names names;
   for (std::size_t i = 0; i < images.size(); ++i)
     names.push_back(images.file(i).lexically_relative(folder / "").string());
-  // By folder and name, as os.walk and sorted() of Python have them.
+  // Sorted by folder, then by name, like Python's os.walk and sorted().
   CHECK(names == Names{"a/x.png", "b/1.jpeg", "b/2.PNG", "b/more-/0.jpg", "b/more/0.JPG", "c/deep/er/y.png"});
 }
 
@@ -94,8 +94,8 @@ TEST_CASE("a centre at half a pixel is rounded as in Python, half to even") {
   const etude::ImageFolder images(folder / "", {.height = 1, .width = 1});
   auto random = generator(0);
   const auto red = [&](std::size_t i) { return images.get(i, random).first[0][0][0].item<float>() * 255; };
-  CHECK(red(0) == doctest::Approx(40));  // a margin of 1.5 is 2
-  CHECK(red(1) == doctest::Approx(80));  // one of 3.5 is 4
+  CHECK(red(0) == doctest::Approx(40));  // a margin of 1.5 is rounded to 2
+  CHECK(red(1) == doctest::Approx(80));  // a margin of 3.5 is rounded to 4
 }
 
 TEST_CASE("random parts and flips are those of torchvision with the same seed") {
@@ -125,7 +125,7 @@ TEST_CASE("an image too narrow for any random part gives its centre") {
   write_image(folder / "a/0.png", 2, 200);
   const auto image =
       image_of(etude::ImageFolder(folder / "", {.height = 2, .width = 3, .random_resized_crop = true}));
-  // The ratio of 4/3 is 3 columns, those from 98 on: 98 * 20 % 256 = 168.
+  // The ratio of 4/3 gives 3 columns, from column 98 on: 98 * 20 % 256 = 168.
   CHECK(torch::allclose(image[0] * 255,
                         torch::tensor({168., 188., 208., 175., 195., 215.}).view({2, 3}).to(torch::kFloat)));
 }

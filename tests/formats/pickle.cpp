@@ -34,7 +34,7 @@ std::string from_hex(std::string_view hex) {
   return bytes;
 }
 
-// Roughly as Python prints it.
+// The document's text, roughly as Python prints it.
 std::string text_of(const pickle::Document& document, pickle::Id id) {
   const auto joined = [&](const std::vector<pickle::Id>& items) {
     std::string text;

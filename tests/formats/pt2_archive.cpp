@@ -180,7 +180,7 @@ TEST_CASE("what is pickled isn't read") {
   CHECK(contains(fault_of_tensor({.name = "w", .pickled = "true"}),
                  "tensor 'w': it is pickled, which isn't read"));
   CHECK(contains(fault_of_tensor({.name = "w", .pickled = "null"}), "tensor 'w': it is pickled"));
-  // As torch 2.8 wrote tensors; these bytes aren't a pickle.
+  // torch 2.8 wrote tensors as pickles, but these bytes aren't one.
   auto entries = file({});
   entries[4] = {"m/data/weights/model.pt", "not an archive"};
   CHECK(contains(fault_of(entries), "data/weights/model.pt: it isn't a whole zip archive"));

@@ -57,7 +57,7 @@ TEST_CASE("unknown fields are skipped, whatever they contain") {
 }
 
 TEST_CASE("every dtype has the format's size") {
-  // From the format's description, in bits.
+  // The dtypes' sizes in bits, from the format's description.
   const std::map<std::string, int> bits = {
       {"BOOL", 8},    {"U8", 8},          {"I8", 8},          {"F8_E5M2", 8}, {"F8_E4M3", 8},
       {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},    {"U16", 16},
@@ -156,7 +156,7 @@ TEST_CASE(
     "metadata may be missing, null or empty, and otherwise holds strings, as in the library of safetensors") {
   struct Row {
     const char* metadata;
-    bool theirs;  ///< whether safetensors 0.8 for Python opens the file
+    bool theirs;  ///< true if safetensors 0.8 for Python opens the file
     bool ours = theirs;
   };
   for (const auto& row : {Row{"null", true}, Row{"{}", true}, Row{R"({"a":"b"})", true},

@@ -261,7 +261,7 @@ TEST_CASE("values are freed where they are last used") {
   CHECK(most_alive <= 2);
   for (const auto& each : living) CHECK(each.expired());
 
-  // A value that nobody uses is freed at once; one that is used twice isn't freed before.
+  // An unused value is freed at once; a value that is used twice is freed only after its second use.
   living.clear();
   most_alive = 0;
   const auto unused = read(x::graph(

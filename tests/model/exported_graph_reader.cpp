@@ -24,7 +24,7 @@ std::string fault_in(const std::string& text) {
   if (fault != "nothing was thrown") CHECK(fault.starts_with("m.pt2: models/m.json: "));
   return fault;
 }
-// The error for a graph of these nodes with the inputs a and b, and the size n of a.
+// The error for a graph of these nodes with the inputs a and b; n is the size of a.
 std::string fault_with(const x::Texts& nodes, const x::Texts& outputs = {x::tensor("y")}) {
   x::Texts all{
       x::call("aten.sym_size.int", {{"self", x::tensor("a")}, {"dim", x::integer(0)}}, {x::size("n")})};

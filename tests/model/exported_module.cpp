@@ -413,8 +413,8 @@ TEST_CASE("batch norm takes the batch's statistics in training mode, and the run
       CHECK(module->named_buffers()["mean"].item<float>() == 0);
       module->train();
       CHECK(module->forward(batch).single().flatten().equal(numbers({-1, 1})));
-      CHECK(module->named_buffers()["mean"].item<float>() == 1);  // half of the batch's 2
-      CHECK(module->named_buffers()["var"].item<float>() == 3);   // half of 4, and of the batch's unbiased 2
+      CHECK(module->named_buffers()["mean"].item<float>() == 1);  // (0 + 2) / 2
+      CHECK(module->named_buffers()["var"].item<float>() == 3);   // (4 + 2) / 2, where 2 is unbiased
     }
 }
 

@@ -196,7 +196,7 @@ TEST_CASE("a state that doesn't fit is refused as a whole, with every error name
 
 TEST_CASE("the evaluation guard restores every submodule's mode") {
   Net net;
-  net->norm->eval();  // as users freeze it
+  net->norm->eval();  // as users do to freeze it
   const Model model = net;
   {
     const auto guard = model.eval_guard();

@@ -9,7 +9,7 @@
 
 namespace optim_adafactor_test {
 
-/// Updates one parameter [rows, columns] or, with one row, a vector, element by element, by the paper's
+/// Updates one parameter [rows, columns] (a vector, if there is one row) element by element with the paper's
 /// algorithms 4 and 5.
 struct ScalarAdafactor {
   std::size_t rows, columns;

@@ -102,7 +102,7 @@ TEST_CASE("a number gets the code of the nearest value, and only 0 that of 0 if 
     CHECK(values[map.code(0.f)] == 0);
     CHECK(values[map.code(-0.f)] == 0);
     CHECK(map.code(1e-30f) == (has_sign ? 127 : 1));
-    map.code(NAN);  // within the table
+    map.code(NAN);  // must stay within the table
     map.code(-INFINITY);
   }
 }
@@ -456,7 +456,7 @@ struct TransformerImpl : torch::nn::Module {
 };
 TORCH_MODULE(Transformer);
 
-/// Sequences in which a token is the sum of the two before it, modulo their number, with some noise.
+/// Sequences in which a token is the sum of the two before it, modulo the number of tokens, with some noise.
 torch::Tensor made_sequences(std::int64_t count) {
   torch::Tensor sequences = torch::randint(TransformerImpl::tokens, {count, TransformerImpl::length + 1});
   for (std::int64_t i = 2; i <= TransformerImpl::length; ++i) {

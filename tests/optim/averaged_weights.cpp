@@ -30,7 +30,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-/// One group of all parameters, as in a training.
+/// An optimizer with one group of all parameters, as in a training.
 std::unique_ptr<etude::Optimizer> optimizer_of(const etude::Model& model) {
   return std::make_unique<etude::SGD>(
       std::vector<etude::ParameterGroup>{{model.named_parameters(), std::nullopt, std::nullopt}},

@@ -69,7 +69,7 @@ TEST_CASE("rounding to nearest gives the bits of IEEE 754's rule, ties to even")
       {1, 0x4000}};
   for (const auto& [added, bits] : expected)
     for (const bool fused : {true, false}) {
-      const double update = added;  // Clang 15 captures no structured binding
+      const double update = added;  // Clang 15 can't capture a structured binding
       CAPTURE(update);
       CAPTURE(fused);
       const auto result = one_plus(added, Rounding::nearest, fused);
@@ -219,8 +219,8 @@ TEST_CASE("all optimizers give the same with operators as in one pass, but for t
                           const std::vector<torch::Tensor>& plain) {
     CAPTURE(name);
     REQUIRE(fused.size() == plain.size());
-    // A float32 near the middle of two bfloat16 numbers may be rounded either way; its error isn't large
-    // then.
+    // A float32 near the middle of two bfloat16 numbers may be rounded either way; its error isn't large in
+    // that case.
     for (std::size_t i = 0; i < fused.size(); ++i) {
       CAPTURE(i);
       if (fused[i].scalar_type() == torch::kShort) continue;

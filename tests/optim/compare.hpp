@@ -44,7 +44,7 @@ struct Twins {
     return name != "never.weight" && name != "frozen.weight" && (name != "sometimes.weight" || step % 3 == 1);
   }
 
-  /// Sets the gradients of both to those of a noisy quadratic function with its minimum at 1.
+  /// Gives both the gradients of a noisy quadratic function with its minimum at 1.
   void set_gradients(std::int64_t step) const {
     const torch::NoGradGuard no_grad;
     for (std::size_t i = 0; i < ours.size(); ++i) {

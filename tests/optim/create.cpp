@@ -159,8 +159,8 @@ TEST_CASE("schedulers scale each group's initial learning rate, and resume exact
 TEST_CASE("a schedule that follows a metric knows from the arguments whether greater is better") {
   using enum etude::SchedulerType;
   torch::nn::Linear module(3, 2);
-  // The rate after the metrics 1, 2 and 3, from 0.1. A reduction halves it, also with greedy, where each
-  // improvement, including the first, doubles it.
+  // The learning rate after the metrics 1, 2 and 3, starting from 0.1. Each reduction halves it. With greedy,
+  // each improvement doubles it, including the first.
   const auto rate = [&](etude::SchedulerType type, std::optional<std::string> metric,
                         std::optional<bool> greater, nlohmann::json kwargs = {}) {
     auto args = arguments(etude::OptimizerNames::sgd);

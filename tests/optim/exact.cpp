@@ -17,7 +17,7 @@
 
 #include "etude/optim/create.hpp"
 
-/// The optimizers whose updates are bit-identical to those of torch::optim.
+/// Tests the optimizers whose updates are bit-identical to torch::optim's.
 namespace optim_exact_test {
 
 constexpr double rate = 0.01, decay = 0.1;
@@ -189,7 +189,7 @@ TEST_CASE("the state of an exact optimizer is that of the default one, in both d
                                                        {sgd, "fused=false", sgd},
                                                        {adagrad, "fused=false", adagrad},
                                                        {rmsprop, "fused=false", rmsprop}}) {
-    const auto name = optim;  // Clang 15 captures no structured binding
+    const auto name = optim;  // Clang 15 can't capture a structured binding
     CAPTURE(name);
     const Kind exact{name, optim_args, {}}, fused{fused_optim, "", {}};
     for (const auto& [from, to] : {std::pair(exact, fused), {fused, exact}}) {

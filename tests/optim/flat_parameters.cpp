@@ -361,7 +361,7 @@ TEST_CASE("a sparse gradient counts in norms and clipping by its coalesced rows"
     const WithTable model;
     FlatParameters flat({model.all()});
     flat.zero_grad(apart);
-    model.run(torch::tensor({1, 1, 3}));  // rows 2 2 and 1 1; 3 elements of 2; 4 of 3
+    model.run(torch::tensor({1, 1, 3}));  // gradients: rows (2, 2) and (1, 1), 3 times 2, 4 times 3
     const double norm = std::sqrt(2 * 4. + 2 * 1. + 3 * 4. + 4 * 9.);
     CHECK(flat.grad_norm().item<double>() == doctest::Approx(norm).epsilon(1e-6));
     CHECK(flat.clip_grad_norm(1).item<double>() == doctest::Approx(norm).epsilon(1e-6));

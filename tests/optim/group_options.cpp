@@ -28,7 +28,7 @@ namespace optim_group_options_test {
 using Json = nlohmann::ordered_json;
 using Lines = std::vector<std::string>;
 
-/// Two groups, of which the second has different rates.
+/// Two groups; the second one has different rates.
 std::vector<etude::ParameterGroup> groups() {
   const auto parameter = [] { return torch::ones({2}, at::kDouble).set_requires_grad(true); };
   return {{.parameters = {{"a", parameter()}}, .lr = {}, .weight_decay = {}},
@@ -38,7 +38,7 @@ std::vector<etude::ParameterGroup> groups() {
 /// Round-trips through JSON text, as in a file.
 Json stored(etude::Optimizer& optimizer) { return Json::parse(optimizer.options_state().dump()); }
 
-/// A torch optimizer with one parameter, whose options `change` may set.
+/// A torch optimizer with one parameter; `change` may change the optimizer's options.
 template <typename Optimizer, typename Options>
 std::unique_ptr<etude::TorchOptimizer> torchs(
     Options options, const std::function<void(Options&)>& change = [](Options&) {}) {

@@ -71,7 +71,7 @@ void check_same_steps(const Make& make) {
   for (int i = 0; i < 4; ++i) {
     there.step(*offloaded, i);
     here.step(*plain, i);
-    if (i == 1)  // as a callback may
+    if (i == 1)  // as a callback may do
       for (const auto& each : {there, here}) {
         const torch::NoGradGuard no_grad;
         each.large.data().clamp_(-1, 1);

@@ -6,7 +6,7 @@
 
 namespace optim_lion_test {
 
-/// One element, by the paper's algorithm 2.
+/// Updates one element with the paper's algorithm 2.
 struct ScalarLion {
   double value, momentum = 0;
   void step(double gradient, double lr, double beta1, double beta2, double weight_decay) {

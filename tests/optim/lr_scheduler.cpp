@@ -18,7 +18,7 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 
 torch::Tensor parameter() { return torch::ones({1}).set_requires_grad(true); }
 
-/// Two groups with initial rates of `lr` and twice that.
+/// Two groups with the initial rates `lr` and 2 * `lr`.
 std::unique_ptr<etude::SGD> optimizer_with(double lr) {
   return std::make_unique<etude::SGD>(std::vector<etude::ParameterGroup>{
       {.parameters = {{"a", parameter()}}, .lr = lr, .weight_decay = {}},

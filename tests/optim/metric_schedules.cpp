@@ -10,7 +10,7 @@ namespace optim_metric_schedules_test {
 using etude::MetricMode;
 using etude::ThresholdMode;
 
-/// The learning rate after each metric, from 1 on.
+/// The learning rate after each metric, starting from `start`.
 template <typename Rule>
 std::vector<double> follow(Rule rule, const std::vector<double>& metrics, double start = 1) {
   std::vector<double> lrs{start}, result;

@@ -105,7 +105,8 @@ TEST_CASE("batch norms of a frozen group keep learning unless they are frozen to
   CHECK(names_of(with_norms.get_trainable_parameters()) == Names{"scale", "head.weight", "head.bias"});
 }
 
-// pytorch-accelerated swaps its two flags, so without the defaults either parameters or modes don't change.
+// pytorch-accelerated swaps its two flags: if they differ from the defaults, either parameters or modes don't
+// change.
 TEST_CASE("freezing with evaluation mode does both, and leaves learning batch norms in training mode") {
   Net net;
   ModelFreezer freezer(net);

@@ -63,7 +63,7 @@ TEST_CASE("a run that is stored and loaded midway equals one that isn't, for eac
       train(*first, halves, 0, 10);
       state = clones(first->state());
     }
-    // In different groups and another order, since state is found by name.
+    // The groups and their order differ here, since state is found by name.
     auto groups = beside_torch::groups_of(halves.ours, true);
     std::reverse(groups[0].parameters.begin(), groups[0].parameters.end());
     const auto second = make(groups);

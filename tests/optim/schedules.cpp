@@ -10,7 +10,7 @@ namespace optim_schedules_test {
 
 using etude::SchedulerType;
 
-/// lr0 = 10, from step 0 on.
+/// The learning rates from step 0 on, with an initial rate of 10.
 std::vector<double> rates(const etude::Schedule& schedule, std::size_t count) {
   std::vector<double> result;
   for (std::size_t step = 0; step < count; ++step) {
@@ -63,7 +63,7 @@ TEST_CASE("cosine_with_restarts begins each of its cycles at the peak") {
         for (auto step = warmup; step < total; step += length) REQUIRE(schedule(step) == 1);
         CHECK(schedule(total) == 0);
       }
-  // Cycles that begin at steps 0, 10 and 20 of 25, or at 3, 6, ... of 7.
+  // The number of cycles may be a fraction: here they begin at steps 0, 10 and 20 of 25.
   const auto broken = make(SchedulerType::cosine_with_restarts, 0, 25, {{"num_cycles", 2.5}});
   for (const std::int64_t step : {0, 10, 20}) CHECK(broken(step) == 1);
   CHECK(broken(15) == doctest::Approx(0.5));

@@ -59,7 +59,7 @@ TEST_CASE("SparseAdam updates the rows of the gradient and their moments, fused 
 }
 
 TEST_CASE("SparseAdam equals the steps that Python's torch.optim.SparseAdam makes") {
-  // torch 2.13: w = [[1., 2.], [3., 4.], [5., 6.]], gradients of rows 0 0 2, then of 2.
+  // torch 2.13: w = [[1., 2.], [3., 4.], [5., 6.]], gradients of rows 0, 0 and 2, then of row 2.
   const auto weight = torch::tensor({{1., 2.}, {3., 4.}, {5., 6.}}, at::kFloat).set_requires_grad(true);
   etude::SparseAdam adam({{{{"w", weight}}, {}, {}}}, {.lr = 0.1});
   const auto step = [&](const torch::Tensor& rows, const torch::Tensor& factor) {

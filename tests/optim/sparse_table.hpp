@@ -8,7 +8,7 @@
 
 #include "etude/optim/parameter_groups.hpp"
 
-/// A table with sparse gradients, of which each step reads a few rows, some of them twice.
+/// A table with sparse gradients; each step reads a few of its rows, some of them twice.
 namespace sparse_table {
 
 constexpr std::int64_t rows = 40, width = 3;
@@ -25,7 +25,7 @@ struct Table {
   etude::NamedTensors table() const { return {{"table.weight", weight}}; }
   etude::NamedTensors all() const { return {{"table.weight", weight}, {"bias", bias}}; }
 
-  /// Adds the gradients of a step; that of `bias` is dense.
+  /// Adds the gradients of a step; the gradient of `bias` is dense.
   void backward(std::int64_t step, bool uses_bias = true) const {
     const auto read = (torch::arange(5) * (step + 1)).remainder(rows);
     const auto found =

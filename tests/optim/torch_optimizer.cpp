@@ -276,7 +276,7 @@ TEST_CASE("LibTorch's optimizers see sparse gradients, and refuse them as they d
       CHECK(torch::equal(etude.weight, torch.weight));
     }
   };
-  // LibTorch's SGD adds the gradients of a row that was read twice one by one.
+  // If a row was read twice, LibTorch's SGD adds its two gradients one by one.
   as_alone([](auto tensors) { return std::make_shared<Adagrad>(tensors, AdagradOptions(0.1)); }, true);
   as_alone([](auto tensors) { return std::make_shared<SGD>(tensors, SGDOptions(0.1)); });
   as_alone([](auto tensors) { return std::make_shared<SGD>(tensors, SGDOptions(0.1).momentum(0.9)); });

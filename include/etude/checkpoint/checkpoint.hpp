@@ -16,8 +16,9 @@
 #include "etude/checkpoint/store.hpp"
 #include "etude/libtorch/random_state.hpp"
 
-/// A checkpoint, `output_dir/checkpoint-STEP`, has weights, optimizer, schedule, generators, callbacks and
-/// the training's position, in safetensors and JSON, with a manifest of checksums.
+/// A checkpoint, `output_dir/checkpoint-STEP`, holds the weights, the state of the optimizer, schedule,
+/// generators and callbacks, and the training's position, in safetensors and JSON files with a manifest of
+/// checksums.
 namespace etude::inline v0 {
 
 inline constexpr const char* half_done_file = "half_done_accumulation.safetensors";
@@ -45,7 +46,7 @@ struct CheckpointContents {
 namespace detail {
 
 /// The program's tensors that are larger than this are written in parts of this size. Parts are larger if
-/// there would be more than `most_parts`, or if a row is.
+/// there would be more than `most_parts` of them, or if a single row is larger.
 inline constexpr std::size_t part_bytes = std::size_t{4} << 20;
 inline constexpr std::size_t most_parts = 256;
 

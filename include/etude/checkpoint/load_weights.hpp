@@ -23,8 +23,8 @@ struct LoadWeightsOptions {
   bool strict = false;
 };
 
-/// The result of `load_weights`, with tensors named as in the model. The last three lists are called as in
-/// Hugging Face's libraries.
+/// The result of `load_weights`, with tensors named as in the model. The last three lists have the same names
+/// as in Hugging Face's libraries.
 struct LoadWeightsReport {
   struct Mismatch {
     std::string name;
@@ -49,7 +49,7 @@ struct LoadWeightsReport {
 /// `load_torch_file(path).tensors`.
 ///
 /// Throws CheckpointError for a file that can't be read, if nothing matches, and if two names in the file
-/// become the same; nothing is copied then.
+/// become the same; nothing is copied in that case.
 LoadWeightsReport load_weights(const Model& model, const std::filesystem::path& path,
                                const LoadWeightsOptions& options = {});
 LoadWeightsReport load_weights(torch::nn::Module& module, const std::filesystem::path& path,

@@ -15,7 +15,7 @@ ETUDE_ENUM(TrainingStage, starting, epochs, finishing, finished, done);
 ETUDE_ENUM(EpochStage, between, begun, steps, step_end, epoch_end, over);
 
 /// How far a training is, as a state of the state machine in docs/architecture.md. A checkpoint stores it,
-/// and a resumed training enters there.
+/// and a resumed training continues from it.
 struct LoopState {
   ETUDE_STRUCT(LoopState, (TrainingStage, stage, "stage of the training", TrainingStage::starting),
                (EpochStage, epoch, "stage of the current epoch", EpochStage::between));

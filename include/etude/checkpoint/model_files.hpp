@@ -58,17 +58,17 @@ void write_model_files(FolderWriter& writer, const StateDict& state,
                        std::uint64_t max_shard_size = default_max_shard_size);
 
 /// Reads a state that `write_model_files` or one of Hugging Face's libraries wrote, in the order of the
-/// files' bytes; several names of one tensor share its memory. Throws CheckpointError that names the file.
+/// files' bytes; several names of one tensor share its memory. Throws a CheckpointError that names the file.
 StateDict read_model_files(FolderReader& reader);
 
-/// `write_model_files` into a folder without a manifest, which is created if it doesn't exist. Each file is
-/// complete or absent. Files of a previous model are removed in an order that never leaves a mixture of both.
-/// Throws CheckpointError if the folder is a checkpoint, which would be damaged.
+/// Like `write_model_files`, but for a folder without a manifest, which is created if it doesn't exist. Each
+/// file is complete or absent. Files of a previous model are removed in an order that never leaves a mixture
+/// of both. Throws CheckpointError if the folder is a checkpoint, which would be damaged.
 void save_model_files(const std::filesystem::path& directory, const StateDict& state,
                       std::uint64_t max_shard_size = default_max_shard_size,
                       FileSystem& files = default_file_system());
 
-/// `read_model_files` for a folder with or without a manifest, or for one safetensors file.
+/// Like `read_model_files`, but for a folder with or without a manifest, or for one safetensors file.
 StateDict load_model_files(const std::filesystem::path& path);
 
 }  // namespace etude::inline v0

@@ -19,7 +19,7 @@ struct StateReport;
 struct TrainerState;
 struct TrainingProgress;
 
-/// Reads a checkpoint, each file checked against the manifest. Throws CheckpointError.
+/// Reads a checkpoint and checks each file against the manifest. Throws CheckpointError.
 ResumePoint read_resume_point(FolderReader& folder);
 
 /// Loads the state from a checkpoint, including Hugging Face's. Unknown keys, from another version, are
@@ -27,15 +27,15 @@ ResumePoint read_resume_point(FolderReader& folder);
 TrainerState load_trainer_state(const std::filesystem::path& checkpoint);
 
 /// Finds the checkpoint that `resume` asks for; nullopt if none is required. In `output_dir`, that is the
-/// newest complete one; incomplete ones are reported and skipped. Throws CheckpointError if a required one is
-/// missing, if the one at a given path can't be used, or if there are some but none can be read.
+/// newest complete one; incomplete ones are reported and skipped. Throws CheckpointError if a required
+/// checkpoint is missing, if the one at a given path can't be used, or if there are checkpoints but none can
+/// be read.
 std::optional<ResumePoint> find_resume_point(const TrainOptions::Resume& resume, const CheckpointStore& store,
                                              const TrainingArguments& args);
 
 namespace detail {
 
-/// The training's position in a checkpoint; unset if it has none. Throws
-/// CheckpointError.
+/// The training's position in a checkpoint; unset if it has none. Throws CheckpointError.
 std::optional<TrainingProgress> read_progress(FolderReader& folder);
 
 /// Throws CheckpointError for numbers that no training reaches.
@@ -56,24 +56,26 @@ void use_found_batch_size(const ResumePoint& checkpoint, const TrainingArguments
 bool rates_are_new(const std::vector<std::string>& differences, const TrainerState& then,
                    std::int64_t max_steps);
 
-/// True if a schedule that follows a metric now follows a different one, or in the other direction.
+/// True if a schedule that follows a metric now follows a different metric, or follows it in the other
+/// direction.
 bool is_another_metric(const std::vector<std::string>& differences);
 
-/// The `options` of an optimizer without invalid learning rates, which a schedule or callback has set; the
-/// schedule sets them again.
+/// Returns the `options` of an optimizer without invalid learning rates, which a schedule or callback had
+/// set; the schedule sets them again.
 nlohmann::ordered_json without_spoilt_rates(nlohmann::ordered_json options);
 
 /// Loads whatever fits the requested optimizer. An optimizer of another type starts with fresh moments.
 void load_optimizer(const SavedOptimizer& saved, Optimizer& optimizer,
                     const std::vector<std::string>& arguments, bool& rates_are_new, StateReport& report);
 
-/// Loads an optimizer's schedule from its `file`. The optimizer may have taken part in only some of the steps
-/// up to `step`.
+/// Loads an optimizer's schedule from its `file`. The optimizer may have updated its parameters in only some
+/// of the steps up to `step`.
 void load_scheduler(const SavedOptimizer& saved, const std::filesystem::path& file, std::int64_t step,
                     LRScheduler& scheduler, bool joins_each_step, bool rates_are_new,
                     std::vector<std::string>& problems);
 
-/// Computes the position in the data of another program's checkpoint, as Hugging Face's Trainer does.
+/// Computes the position in the data at which another program wrote its checkpoint, as Hugging Face's Trainer
+/// does.
 TrainingProgress progress_by_steps(const TrainerState& state, const TrainingArguments& args,
                                    std::int64_t updates_per_epoch);
 

@@ -38,7 +38,7 @@ struct ResumePoint {
               group_random = {};  ///< at the checkpoint, and when its unfinished accumulation began
   std::string sampler = {};
   StateDict half_done;
-  CarriedTensors carried = {}, group_carried = {};  ///< likewise
+  CarriedTensors carried = {}, group_carried = {};  ///< at the same two times
   /// The variables of each process, by rank; unset if the checkpoint has none.
   std::optional<std::vector<SavedVariables>> program_state;
 };

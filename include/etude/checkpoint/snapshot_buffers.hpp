@@ -12,8 +12,8 @@ namespace etude::inline v0 {
 /// Reusable memory for repeated copies of tensors.
 class SnapshotBuffers {
  public:
-  /// Replaces each tensor by a copy on the CPU that is valid until the next call; names that share a tensor
-  /// keep sharing one.
+  /// Replaces each tensor with a copy on the CPU that is valid until the next call; names that share a tensor
+  /// share its copy.
   void copy(const std::vector<std::vector<std::pair<std::string, torch::Tensor>>*>& lists);
 
  private:

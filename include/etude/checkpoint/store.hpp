@@ -81,8 +81,8 @@ class CheckpointStore {
   std::unique_ptr<FolderWriter> create(std::int64_t step);
 
   /// Moves the checkpoint into place, points `latest` at it, and removes the checkpoints beyond `limit` and
-  /// those kept only because they were once the best: oldest first, but never `best` or the newest. Throws
-  /// CheckpointError if the checkpoint couldn't be written; other failures are returned as text.
+  /// the checkpoints kept only because they were once the best: oldest first, but never `best` or the newest.
+  /// Throws CheckpointError if the checkpoint couldn't be written; other failures are returned as text.
   [[nodiscard]] std::optional<std::string> commit(FolderWriter& writer, Manifest manifest,
                                                   std::optional<std::int64_t> limit,
                                                   const std::optional<std::filesystem::path>& best);

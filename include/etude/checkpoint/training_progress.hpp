@@ -26,13 +26,14 @@ struct DataPosition {
                (std::int64_t, padded_examples, "the same, with shorter batches counted as full ones", 0),
                (std::int64_t, micro_batches, "micro-batches done in the group whose update isn't done", 0),
                (bool, exhausted, "the epoch has no more examples, or they are skipped", false));
-  /// A stream's state there, or at the end of the previous epoch; null if it has none or hasn't begun.
+  /// A stream's state at this position, or at the end of the previous epoch; null if the stream has no state
+  /// or hasn't begun.
   std::shared_ptr<const DatasetState> dataset_state = {};
 
   friend bool operator==(const DataPosition&, const DataPosition&) = default;
 };
 
-/// Identifies the training examples, to notice other ones when a training is resumed.
+/// Identifies the training examples, so that a resumed training notices different ones.
 struct DatasetInfo {
   ETUDE_STRUCT(DatasetInfo, (std::optional<std::int64_t>, size, "number of examples, if it is known"),
                (std::string, fingerprint, "checksum of a few examples; empty if they aren't read", ""),
@@ -46,7 +47,7 @@ struct NamedUpdate {
                (double, learning_rate, "its learning rate", 0.0));
 };
 
-/// For a training with several phases: those that are done, and sums over them.
+/// For a training with several phases: the phases that are done, and sums over them.
 struct DonePhases {
   ETUDE_STRUCT(DonePhases, (std::vector<std::string>, names, "their names"),
                (std::int64_t, steps, "update steps", 0), (std::int64_t, epochs, "epochs that have begun", 0),

@@ -38,7 +38,7 @@ class CheckpointWriter {
   /// The store of `output_dir`. The first call creates it and begins a run, unless `new_store` has been
   /// called.
   CheckpointStore& store();
-  /// Replaces the store by one that hasn't begun a run. Must not be called while a checkpoint is being
+  /// Replaces the store with one that hasn't begun a run. Must not be called while a checkpoint is being
   /// written.
   CheckpointStore& new_store();
   /// Unlocks `output_dir` if there is a store.
@@ -51,7 +51,8 @@ class CheckpointWriter {
   void write(std::unique_ptr<FolderWriter> folder, CheckpointContents contents,
              std::optional<std::filesystem::path> best);
 
-  /// True if a checkpoint is being written in the background, or was and `wait` hasn't been called since.
+  /// True if a checkpoint is being written in the background, or was written and `wait` hasn't been called
+  /// since.
   bool is_writing() const { return job_.is_running(); }
   /// True if that checkpoint is written, so that `wait` would return at once.
   bool has_ended() { return job_.has_ended(); }

@@ -12,7 +12,7 @@ namespace etude::inline v0::detail {
 /// A field of a CSV file, quoted if RFC 4180 requires it.
 std::string csv_field(std::string_view text);
 
-/// A record of these fields, without a line end. They are already quoted, as by `csv_field`, or numbers.
+/// A record of these fields, without a line end. Each is a number, or already quoted by `csv_field`.
 std::string csv_record(std::span<const std::string> fields);
 
 /// The shortest text that reads back as the same number.

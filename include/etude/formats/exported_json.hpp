@@ -12,7 +12,8 @@
 #include "etude/base/error.hpp"
 
 /// Access to the JSON of a `.pt2` file, which torch/_export/serde/schema.py describes. The JSON isn't
-/// trusted: these functions throw CheckpointError that begins with `where` if it is of another kind.
+/// trusted: these functions throw a CheckpointError that begins with `where` if it isn't of the expected
+/// kind.
 namespace etude::inline v0::detail {
 
 using ExportedJson = nlohmann::ordered_json;

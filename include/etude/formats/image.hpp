@@ -37,10 +37,10 @@ namespace detail {
 
 inline constexpr std::int64_t most_pixels = 178'956'970;
 
-/// As `read_image`, but uint8 [H, W, C].
+/// Like `read_image`, but returns uint8 [H, W, C].
 at::Tensor read_pixels(const std::filesystem::path& path, ImageChannels channels);
 
-/// As `decode_image`, but uint8 [H, W, C] with the channels that the file has: 1 or 3.
+/// Like `decode_image`, but returns uint8 [H, W, C] with the channels that the file has: 1 or 3.
 at::Tensor decode_png(std::span<const std::byte> file);
 at::Tensor decode_jpeg(std::span<const std::byte> file);
 

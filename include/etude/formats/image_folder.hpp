@@ -38,7 +38,8 @@ struct ImageFolderOptions {
 
 /// The PNG and JPEG files of a folder that has a subfolder for each class, like torchvision's ImageFolder.
 /// Classes are in alphabetical order; within a class, files are found recursively and sorted by folder, then
-/// by name. Files whose names don't end in .png, .jpg or .jpeg, in lower or upper case, are ignored.
+/// by name. Files whose names don't end in .png, .jpg or .jpeg, in lower or upper case, are ignored, except
+/// images that only torchvision can read, such as .bmp: they throw DataError.
 ///
 /// An image is resized so that it just covers height x width, and its centre is cut out: torchvision's Resize
 /// and CenterCrop. With `random_resized_crop`, torchvision's RandomResizedCrop cuts and resizes instead, and
@@ -53,8 +54,8 @@ class ImageFolder {
 
   std::size_t size() const;
 
-  /// The image float32 [channels, height, width] and its class. Several threads may call it at once. Throws
-  /// DataError for an index out of range, and for a file that can't be decoded, with its path.
+  /// Returns the image, float32 [channels, height, width], and its class. Several threads may call it at
+  /// once. Throws DataError for an index out of range, and for a file that can't be decoded, with its path.
   std::pair<at::Tensor, std::int64_t> get(std::size_t index, at::Generator& generator) const;
 
   /// The names of the classes, in the order of their labels.

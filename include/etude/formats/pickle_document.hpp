@@ -74,8 +74,8 @@ struct Document {
 /// The values directly inside a value: items, keys and values, function and arguments.
 std::span<const Id> children(const Value& value);
 
-/// Throws CheckpointError that begins with `source` if a value reachable from the root contains itself, or if
-/// values are nested deeper than `Document::max_depth`. Takes linear time: each value is visited once.
+/// Throws a CheckpointError that begins with `source` if a value reachable from the root contains itself, or
+/// if values are nested deeper than `Document::max_depth`. Takes linear time: each value is visited once.
 void check_nesting(const Document& document, std::string_view source);
 
 }  // namespace etude::inline v0::pickle

@@ -30,7 +30,7 @@ namespace etude::inline v0 {
 
 /// A file written by Python's torch.export.save (`.pt2`, torch 2.8 and later): graphs as JSON, the bytes of
 /// tensors, and text files. Nothing in it is executed: the sample inputs, which are pickles, aren't read. All
-/// functions throw CheckpointError that begins with the name of the file.
+/// functions throw a CheckpointError that begins with the name of the file.
 class Pt2Archive {
  public:
   using NamedTensors = std::map<std::string, torch::Tensor>;
@@ -67,7 +67,7 @@ class Pt2Archive {
  private:
   explicit Pt2Archive(ZipArchive zip);
 
-  /// Extra files get written into the folders of models and checkpoints, so their names must be safe there.
+  /// Extra files are written into the folders of models and checkpoints, so their names must be safe there.
   static bool may_lie_beside_weights(std::string_view file);
 
   CheckpointError fault(std::string_view entry, std::string_view what) const {
@@ -89,7 +89,7 @@ class Pt2Archive {
   /// The storages read so far, by record name.
   using Storages = std::map<std::string, torch::Tensor>;
 
-  /// Reuses storages in `storages` that were read before, and adds new ones.
+  /// Reuses the storages in `storages`, and adds the storages that it reads.
   NamedTensors tensors(const std::string& kind, const std::string& model, Storages& storages) const;
 
   static std::string config_of(const std::string& kind, const std::string& model) {

@@ -29,7 +29,7 @@ struct SafeTensors {
 
 namespace detail {
 
-// Looks dtypes up by name, so that those unknown to this LibTorch aren't found.
+// Looks dtypes up by name, so that dtypes unknown to this LibTorch aren't found.
 inline std::optional<torch::ScalarType> scalar_type(const FileDtype& dtype) {
   return scalar_type_named(dtype.torch_name);
 }

@@ -57,7 +57,7 @@ struct SafeTensorsEntry {
 };
 
 struct SafeTensorsHeader {
-  /// In the order of their bytes, contiguous.
+  /// The tensors in the order of their bytes, which are contiguous.
   std::vector<SafeTensorsEntry> tensors;
   std::map<std::string, std::string> metadata;
   /// The offset of the tensors' bytes in the file.

@@ -24,7 +24,7 @@ struct TokenWindowsOptions {
   std::optional<std::int64_t> vocab_size = {};  ///< every token read must be less than this
 };
 
-/// A dataset of the windows of a long text, for a language model. The text is a file of token ids without a
+/// A dataset of windows of a long text, for a language model. The text is a file of token ids without a
 /// header, little-endian, such as nanoGPT's train.bin. It is memory-mapped, so it may be larger than memory,
 /// and must not be truncated while it is in use.
 ///

@@ -35,7 +35,7 @@ class TorchArchive {
   const std::string& name() const { return zip_.name(); }
 
   /// The tensors and their names as `read_torch_state_dict` returns them. Their storages have been checked:
-  /// they exist, have the stated sizes, and their total is in proportion to the size of the file.
+  /// they exist, have the stated sizes, and their total size is in proportion to the size of the file.
   TorchStateDict state_dict(std::string_view key = {}) const { return read(key); }
 
   /// The same for all dicts in the file, with names from the root: "model.weight",

@@ -43,8 +43,8 @@ TorchFile load_described(const TorchArchive& archive, TorchStateDict state_dict)
 /// Nothing in it is executed, and everything is validated. Tensors that share memory in Python share it here;
 /// requires_grad isn't restored. Nested dicts, lists and tuples give dotted names. `key` selects a dict in
 /// the file ("state_dict", "ema.model"); without it, the top-level tensors are loaded or, if there are none,
-/// those of the only entry with tensors. Throws CheckpointError with the file and the problem; if several
-/// entries have tensors, it lists their keys.
+/// the tensors of the only entry that has any. Throws CheckpointError with the file and the problem; if
+/// several entries have tensors, it lists their keys.
 inline TorchFile load_torch_file(const std::filesystem::path& path, std::string_view key = {}) {
   const TorchArchive archive(path);
   return detail::load_described(archive, archive.state_dict(key));

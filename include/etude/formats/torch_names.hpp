@@ -37,7 +37,7 @@ inline constexpr std::array torch_dtypes = std::to_array<TorchDtype>({
     {"torch.float8_e8m0fnu", "Float8_e8m0fnu", "", 1, 33},
 });
 
-// Functions that rebuild tensors; `unreadable` describes the result of those that aren't supported.
+// Functions that rebuild tensors; `unreadable` describes the result of an unsupported function.
 struct TorchRebuilder {
   std::string_view name, unreadable;
 };

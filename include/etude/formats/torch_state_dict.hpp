@@ -18,7 +18,7 @@ namespace etude::inline v0 {
 struct TorchTensorRecord {
   std::string name;
   std::string dtype;            ///< LibTorch's name: "Float"
-  std::string storage;          ///< the key of its storage, which tensors that share memory have in common
+  std::string storage;          ///< the key of its storage; tensors that share memory have the same one
   std::uint64_t item_size = 0;  ///< size of an element in bytes
   std::uint64_t storage_bytes = 0;
   std::int64_t offset = 0;  ///< position of the first element, in elements
@@ -31,8 +31,8 @@ struct TorchTensorRecord {
 
 namespace detail {
 
-/// Whether the elements with these sizes and strides are among the first `capacity` of a storage. The sizes
-/// and strides aren't negative.
+/// True if the elements with these sizes and strides are among the first `capacity` elements of a storage.
+/// The sizes and strides aren't negative.
 bool lies_within(const std::vector<std::int64_t>& sizes, const std::vector<std::int64_t>& strides,
                  std::int64_t offset, std::uint64_t capacity);
 
@@ -47,8 +47,8 @@ struct TorchStateDict {
 /// Finds the tensors in a file's pickle, `pickle_bytes` long. Nested dicts, lists and tuples give dotted
 /// names ("optimizer.state.0.exp_avg"). `key` selects the dict whose tensors are returned, with names
 /// relative to it; if `key` is empty, that is the root if it directly contains tensors, otherwise the only
-/// entry with tensors. Throws CheckpointError that begins with `source` for a key that doesn't exist, for an
-/// empty key if several entries have tensors (both list the keys), for tensors that aren't dense, and for
+/// entry with tensors. Throws a CheckpointError that begins with `source` for a key that doesn't exist, for
+/// an empty key if several entries have tensors (both list the keys), for tensors that aren't dense, and for
 /// elements outside their storage.
 TorchStateDict read_torch_state_dict(const pickle::Document& document, std::size_t pickle_bytes,
                                      std::string_view key, std::string_view source);

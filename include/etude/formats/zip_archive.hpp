@@ -21,7 +21,7 @@
 namespace etude::inline v0 {
 
 /// A zip archive opened for reading. Entries are stored or deflated, and their checksums are verified. All
-/// functions throw CheckpointError that begins with the archive's name.
+/// functions throw a CheckpointError that begins with the archive's name.
 class ZipArchive {
  public:
   struct Entry {
@@ -47,8 +47,8 @@ class ZipArchive {
 
   std::string read(const Entry& entry) const;
 
-  /// Writes the entries to a file, uncompressed and in their order; entries named in `replaced` get those
-  /// bytes instead. The file is written atomically. Throws CheckpointError if it can't be written.
+  /// Writes the entries to a file, uncompressed and in their order; entries named in `replaced` get its bytes
+  /// instead. The file is written atomically. Throws CheckpointError if it can't be written.
   void save(const std::filesystem::path& path, const std::map<std::string, std::string_view>& replaced) const;
 
  private:

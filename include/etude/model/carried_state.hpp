@@ -23,12 +23,12 @@ using CarriedTensors = std::map<std::string, torch::Tensor>;
 class CarriedStateImpl : public torch::nn::Cloneable<CarriedStateImpl> {
  public:
   /// The tensor that the previous batch stored under this name, in the dtype and on the device of `options`,
-  /// or zeros of these sizes if there is none. It must not be written to. Throws DataError if its sizes
-  /// differ: this batch has a different number of rows than the previous one.
+  /// or zeros of these sizes if there is none. Don't write to it. Throws DataError if its sizes differ: this
+  /// batch has a different number of rows than the previous one.
   torch::Tensor get(const std::string& name, at::IntArrayRef sizes, torch::TensorOptions options = {}) const;
 
   /// Keeps the values of a tensor for the next batch, without its graph: backward stops at the window's edge.
-  /// The tensor must not be written to afterwards.
+  /// Don't write to the tensor afterwards.
   void set(const std::string& name, const torch::Tensor& tensor) { tensors_[name] = tensor.detach(); }
 
   /// Drops all tensors: the next batch begins with zeros.
@@ -73,7 +73,7 @@ class CarriedStates {
   /// All tensors, each named "MODULE.NAME". They aren't copies, but later batches replace them rather than
   /// change them.
   CarriedTensors tensors() const;
-  /// Replaces all carried tensors with these. Returns the names of those whose module doesn't exist.
+  /// Replaces all carried tensors with these. Returns the names of tensors whose module doesn't exist.
   std::vector<std::string> load(const CarriedTensors& tensors) const;
   void reset() const { load({}); }
 

@@ -75,8 +75,8 @@ template <class M>
 concept ModelOrModule = std::same_as<M, Model> || HoldsModule<M> || std::derived_from<M, torch::nn::Module> ||
                         std::same_as<M, torch::jit::Module>;
 
-/// The model itself, or its `index`th module of class M, of which there must be `count`; as a reference or in
-/// a holder.
+/// Returns the model itself, or its `index`th module of class M, as a reference or in a holder. The model
+/// must have `count` modules of that class.
 template <ModelOrModule M>
 decltype(auto) model_as(Model& model, std::size_t index, std::size_t count) {
   if constexpr (std::same_as<M, Model>) {
@@ -136,7 +136,7 @@ template <class Found, class Next, class... Rest>
 struct UpToBatch<Found, std::tuple<Next, Rest...>>
     : UpToBatch<typename Found::template With<Next>, std::tuple<Rest...>> {};
 
-/// The parameters of F before its batch. If F is generic, the model.
+/// The parameters of F before its batch. If F is generic, it takes the model.
 template <class F>
 struct TakenByLoss : std::type_identity<ModulesOfLoss<Model>> {};
 template <class F>
@@ -152,10 +152,11 @@ concept FormOfComputeLoss = (!HoldsModule<F>) &&
 }  // namespace detail
 
 /// A function that computes the loss of a batch. It is called as `(modules..., batch)` or as `(modules...,
-/// batch, num_items)`. Its modules are the whole model (`etude::Model&`) or the modules that it uses, found
-/// by type (`NetImpl&` or `Net`). If several Modules have the same type, it must take all of them, in their
-/// order. `num_items` is a `std::optional<double>`. It returns a LossOutput, the loss as a tensor, or parts
-/// by name, such as a `std::map<std::string, torch::Tensor>`: their sum is the loss, and they are logged.
+/// batch, num_items)`. `modules` are the whole model (`etude::Model&`) or the modules that the function uses,
+/// found by type (`NetImpl&` or `Net`). If several of the Modules have the same type, the function must take
+/// all of them, in their order. `num_items` is a `std::optional<double>`. The function returns a LossOutput,
+/// the loss as a tensor, or the loss's parts by name, such as a `std::map<std::string, torch::Tensor>`: their
+/// sum is the loss, and each part is logged.
 class ComputeLossOption {
  public:
   ComputeLossOption() = default;

@@ -13,7 +13,7 @@ namespace etude::inline v0 {
 
 /// The result of a comparison: true if both are equal.
 struct Comparison {
-  std::string difference;  ///< the first one; empty if there is none
+  std::string difference;  ///< describes the first difference; empty if there is none
   explicit operator bool() const { return difference.empty(); }
 };
 

@@ -15,7 +15,7 @@
 
 namespace etude::inline v0::detail {
 
-/// A tensor that takes part in type promotion as a number does.
+/// A tensor that takes part in type promotion like a number.
 torch::Tensor wrapped_number(const at::Scalar& number);
 
 /// A graph of operators of LibTorch's dispatcher, as torch.export writes it: arguments are prepared once, and
@@ -38,7 +38,7 @@ class ExportedGraph {
     enum class Conversion { none, to_real, to_tensor };
 
     Form form = Form::constant;
-    c10::IValue constant = {};                           ///< if `integers`, it has zeros in place of the uses
+    c10::IValue constant = {};                           ///< for `integers`, with zeros in place of the uses
     std::optional<c10::IValue> in_evaluation_mode = {};  ///< in place of `constant`
     std::vector<Use> uses = {};                          ///< one for a value, or one per element of a list
     Conversion conversion = Conversion::none;
@@ -73,14 +73,14 @@ class ExportedGraph {
   std::size_t slots = 0;
   std::vector<Slot> inputs = {};
   std::vector<Slot> outputs = {};                  ///< `no_slot` for one that is absent
-  std::vector<c10::IValue> constant_outputs = {};  ///< take the place of the absent outputs
+  std::vector<c10::IValue> constant_outputs = {};  ///< replace the absent outputs
   std::vector<Node> nodes = {};
 
   /// Computes the outputs from one value per input. Errors of operators name the node.
   std::vector<c10::IValue> run(std::vector<c10::IValue> given, bool training) const;
 
-  /// Returns the graph without the nodes that need an absent input, and without those whose results are then
-  /// unused. Outputs that can't be computed are absent.
+  /// Returns the graph without the nodes that need an absent input, and without the nodes whose results are
+  /// then unused. Outputs that can't be computed are absent.
   ExportedGraph pruned(const std::vector<bool>& absent_inputs) const;
 
   /// Makes the graph create new tensors on this device.
@@ -104,8 +104,8 @@ bool has_effect(const ExportedGraph::Node& node);
 /// True if two arguments or results of a schema share memory.
 bool share_memory(const c10::AliasInfo* a, const c10::AliasInfo* b);
 
-/// Knows which value owns the memory of each value: itself, or the value that it is a view of or an in-place
-/// update of.
+/// Knows which value owns the memory of each value: the value itself, or the value that it views or updates
+/// in place.
 class MemoryOwners {
  public:
   explicit MemoryOwners(std::size_t slots) : owners_(slots) {

@@ -14,9 +14,9 @@ namespace etude::inline v0::detail {
 std::string exported_name(const ExportedJson& argument, std::string_view where);
 
 /// Reads a graph. The model was exported on `device`, where the graph runs until it is moved. Every name,
-/// type and operator is checked before the graph can run: throws CheckpointError that names the node if this
-/// program doesn't have its operator, if an argument is missing or has the wrong type, and if a value is used
-/// before it is defined or defined twice.
+/// type and operator is checked before the graph can run: throws a CheckpointError that names the node if
+/// this program doesn't have its operator, if an argument is missing or has the wrong type, or if a value is
+/// used before it is defined or is defined twice.
 ExportedGraph read_graph(const ExportedJson& graph, torch::Device device, std::string_view where);
 
 }  // namespace etude::inline v0::detail

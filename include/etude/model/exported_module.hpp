@@ -40,7 +40,7 @@ class ExportedModuleImpl : public torch::nn::Module, public HasNormParameters {
     std::string name;  ///< the file's name, for messages
     detail::ExportedProgram training;
     std::shared_ptr<detail::ExportedProgram> evaluation;  ///< null if `training` serves both modes
-    /// Parameters and buffers, including those that aren't part of the state dict. Several names of one
+    /// Parameters and buffers, including buffers that aren't part of the state dict. Several names of one
     /// tensor share it.
     std::map<std::string, torch::Tensor> tensors;
     /// Text files that belong to the model, such as config.json, by name.
@@ -49,7 +49,8 @@ class ExportedModuleImpl : public torch::nn::Module, public HasNormParameters {
     std::shared_ptr<const Pt2Archive> archive = nullptr;  ///< for `save_exported`
     /// Maps names of tied tensors to the names that they are saved under.
     TiedNames tied = {};
-    /// The tensors of a PEFT adapter: maps their names in adapter_model.safetensors to those in the model.
+    /// The tensors of a PEFT adapter: maps their names in adapter_model.safetensors to their names in the
+    /// model.
     std::map<std::string, std::string> adapter = {};
   };
 
@@ -77,21 +78,21 @@ class ExportedModuleImpl : public torch::nn::Module, public HasNormParameters {
   /// Text files that belong to the model, such as config.json, by name.
   const ModelFiles& files() const { return content_.files; }
 
-  /// Maps names of tied tensors that aren't saved to those that are, by the rule of `save_pretrained` in
-  /// transformers. Known if `tools/export.py` wrote the file.
+  /// Maps names of tied tensors that aren't saved to the names that are, by the rule of `save_pretrained` in
+  /// transformers. Known only if `tools/export.py` wrote the file.
   const TiedNames& tied_names() const { return content_.tied; }
 
   /// The content of adapter_model.safetensors, if the model has a PEFT adapter.
   TensorFiles tensor_files() const;
 
-  /// The labels that the model's loss is a mean over, if `tools/export.py` found that out.
+  /// The labels over which the model's loss is a mean, if `tools/export.py` could find out.
   LossItems loss_items() const { return content_.loss_items; }
 
   /// The weights and biases that the graph passes to normalization operators.
   std::vector<torch::Tensor> norm_parameters() const override;
 
-  /// Writes a `.pt2` file for Python's torch.export.load and `load_exported`: the graphs of the file that the
-  /// model was loaded from with the current weights, in the dtypes of that file. The file is written
+  /// Writes a `.pt2` file for Python's torch.export.load and `load_exported`: the graphs of the file from
+  /// which the model was loaded, with the current weights in that file's dtypes. The file is written
   /// atomically. Throws CheckpointError if the model comes from torch 2.8, whose tensors are pickled, and if
   /// the file can't be written.
   void save_exported(const std::filesystem::path& path) const;
@@ -131,9 +132,9 @@ class ExportedModuleImpl : public torch::nn::Module, public HasNormParameters {
   std::mutex mutex_;
 };
 
-/// The holder of an ExportedModuleImpl, as TORCH_MODULE makes it. It is called with tensors by position,
-/// `model(ids, mask)`, or by name, `model({{"input_ids", ids}, {"attention_mask", mask}})`. The result
-/// converts to a torch::Tensor if the model has one output; otherwise its outputs are found by name or
+/// The holder of an ExportedModuleImpl, like the holders that TORCH_MODULE makes. Call it with tensors by
+/// position, `model(ids, mask)`, or by name, `model({{"input_ids", ids}, {"attention_mask", mask}})`. The
+/// result converts to a torch::Tensor if the model has one output; otherwise its outputs are found by name or
 /// position.
 class ExportedModule : public torch::nn::ModuleHolder<ExportedModuleImpl> {
  public:

@@ -14,7 +14,8 @@ struct NumberFunction {
   std::size_t arguments;
   /// Replaces its arguments on the stack with its result.
   void (*call)(torch::jit::Stack&);
-  /// True if it reads a size or the like: its first argument is a tensor, the second one an integer.
+  /// True if it reads a property of a tensor, such as a size: its first argument is the tensor, the second an
+  /// integer.
   bool reads_tensor = false;
 };
 

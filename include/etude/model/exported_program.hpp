@@ -75,7 +75,7 @@ struct ExportedProgram {
   void check_inputs(const std::vector<torch::Tensor>& given) const;
 };
 
-/// Reads a whole program, the graph and everything around it, from JSON. Throws CheckpointError that begins
+/// Reads a whole program, the graph and everything around it, from JSON. Throws a CheckpointError that begins
 /// with `where`.
 ExportedProgram read_program(std::string_view json, std::string_view where);
 

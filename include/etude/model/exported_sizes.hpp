@@ -26,7 +26,7 @@ struct SizeVariable {
 /// constructors of SymPy ("Mul(Integer(2), Symbol('s0'))").
 class SizeExpression {
  public:
-  /// Throws CheckpointError that begins with `where` for an expression that it can't read.
+  /// Throws a CheckpointError that begins with `where` for an expression that it can't read.
   SizeExpression(std::string_view text, std::string_view where);
 
   const std::vector<SizeVariable>& variables() const { return variables_; }

@@ -26,7 +26,7 @@ constexpr bool takes_tensors(std::index_sequence<I...>) {
          };
 }
 
-/// For each number of tensors from 0, whether `forward` takes it.
+/// Element n is true if `forward` takes n tensors.
 template <class M>
 inline constexpr auto forward_takes = []<std::size_t... I>(std::index_sequence<I...>) {
   return std::array{false, takes_tensors<M>(std::make_index_sequence<I + 1>())...};
@@ -80,7 +80,8 @@ decltype(auto) forward_first(M& module, const Tensors& inputs, std::index_sequen
 
 [[noreturn]] void throw_forward_does_not_take(std::string_view module, const Tensors& inputs);
 
-/// `use(module.forward(inputs...))`. Throws DataError if forward doesn't accept that number of inputs.
+/// Returns `use(module.forward(inputs...))`. Throws DataError if forward doesn't accept that number of
+/// inputs.
 template <class Result, std::size_t N = 1, class M, class Use>
 Result forward_all(M& module, const Tensors& inputs, Use use) {
   if constexpr (N > max_forward_tensors) {

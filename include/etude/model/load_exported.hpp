@@ -14,7 +14,7 @@ namespace etude::inline v0 {
 /// Reads a model saved by Python's torch.export.save in torch 2.8 or later; `tools/export.py` makes such
 /// files. If the file has a graph for each mode ("model" or "train", and "eval"), the module's mode selects
 /// the graph. With a single graph, operators that depend on the mode, such as dropout, follow the module's
-/// mode. Parameters and buffers are on the CPU. Programs link etude::torch_file, which needs libzip. Throws
+/// mode. Parameters and buffers are on the CPU. Programs link etude::torch_file, which needs libzip. Throws a
 /// CheckpointError that names the file and the problem.
 ExportedModule load_exported(const std::filesystem::path& path);
 

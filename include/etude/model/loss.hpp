@@ -83,7 +83,7 @@ consteval auto forward_parameters() {
 }  // namespace detail
 
 /// The number of items that a batch's mean loss averages over: the number of elements of the first label
-/// tensor, without those equal to -100 if they are integers.
+/// tensor, without elements equal to -100 if they are integers.
 std::int64_t count_items(const Tensors& labels);
 
 namespace detail {
@@ -145,7 +145,7 @@ torch::Tensor call_loss(std::type_identity<std::tuple<Parameter...>>, F& f, cons
 /// elementwise losses of tensors with different types, or different shapes, which LibTorch would broadcast.
 void check_operands(std::string_view name, const Tensors& outputs, const Tensors& labels);
 
-/// `loss` without dimensions. Throws DataError unless it has one element.
+/// `loss` as a 0-dim tensor. Throws DataError unless it has one element.
 torch::Tensor scalar_loss(const torch::Tensor& loss);
 
 }  // namespace detail
@@ -201,7 +201,7 @@ class Loss {
   /// True if the loss takes the number of items.
   bool counts_items() const { return counts_items_; }
 
-  /// How the losses of parts combine to that of a batch; only known for LibTorch's modules.
+  /// How the losses of a batch's parts combine into the batch's loss; known only for LibTorch's modules.
   LossReduction reduction() const { return module_ ? reduction_of(*module_) : LossReduction::unknown; }
   /// The number that the loss of a batch with these labels is divided by, if its reduction is `mean`. Doesn't
   /// wait for the device of the labels.
@@ -253,7 +253,7 @@ class Loss {
   std::shared_ptr<torch::nn::Module> module_;
   bool counts_items_ = false;
 
-  /// A copy of the class weights on the device of the labels, if the module's are on another.
+  /// A copy of the class weights on the labels' device, if the module has them on another device.
   struct WeightsElsewhere {
     torch::Tensor original = {}, copy = {};
     std::int64_t version = 0;

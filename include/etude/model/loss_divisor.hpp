@@ -33,18 +33,19 @@ class LossDivisor {
   torch::Tensor element_;
 };
 
-/// How the losses of the parts of a batch combine to the loss of the batch.
+/// How the losses of a batch's parts combine into the batch's loss.
 enum class LossReduction {
   unknown,
   sum,  ///< They add up.
-  mean  ///< Their mean, weighted by their divisors, is the batch's.
+  mean  ///< Their mean, weighted by their divisors, is the batch's loss.
 };
 
 /// The reduction in the options of a LibTorch loss module. Unknown for any other type.
 LossReduction reduction_of(const torch::nn::Module& loss);
 
 /// The divisor of a LibTorch loss with reduction `mean`, for a batch with these labels, which are the loss's
-/// last operands. Never waits for a device. `class_weights` are the loss's, on the device of the labels.
+/// last operands. Never waits for a device. `class_weights` are the loss's class weights, on the labels'
+/// device.
 LossDivisor divisor_of(const torch::nn::Module& loss, const Tensors& labels,
                        const torch::Tensor& class_weights);
 
@@ -57,8 +58,8 @@ namespace detail {
 /// are 0 even if all of these are NaN.
 torch::Tensor zero_loss(const torch::Tensor& loss, const Tensors& outputs);
 
-/// The contribution to a batch's mean of one part, whose mean is `loss`: that mean times the part's divisor
-/// over the batch's. A part without items, whose mean is NaN, contributes 0, unless the whole batch has no
+/// What one part of a batch contributes to the batch's mean: its mean `loss` times its divisor over the
+/// batch's divisor. A part without items has the mean NaN and contributes 0, unless the whole batch has no
 /// items.
 torch::Tensor share_of_mean(const torch::Tensor& loss, const Tensors& outputs, const LossDivisor& part,
                             const LossDivisor& whole);

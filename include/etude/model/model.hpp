@@ -32,14 +32,14 @@ using ModelFiles = std::map<std::string, std::string>;
 /// names in the model.
 using TensorFiles = std::map<std::string, std::map<std::string, std::string>>;
 
-/// Maps names of tied tensors that aren't saved to those that are.
+/// Maps names of tied tensors that aren't saved to the names that are.
 using TiedNames = std::map<std::string, std::string>;
 
-/// For a model that computes its loss: the labels that the loss is a mean over.
+/// The labels over which the loss of a model is a mean, if the model computes its loss itself.
 enum class LossItems {
   unknown,
   labels,         ///< all labels except -100
-  shifted_labels  ///< the same, without the first of each row, since each score predicts the next label
+  shifted_labels  ///< the same without each row's first label, since each score predicts the next label
 };
 
 namespace detail {
@@ -256,8 +256,8 @@ class Model {
   std::vector<NamedTensor> state_dict() const;
 
   /// Copies values into the model's tensors, which keep their storage. For a tensor with several names, one
-  /// is enough. Throws CheckpointError that lists every name that is missing, unexpected, duplicate or has a
-  /// different shape; nothing is copied then.
+  /// is enough. Throws a CheckpointError that lists every name that is missing, unexpected, duplicate or has
+  /// a different shape; nothing is copied in that case.
   void load_state_dict(const std::vector<NamedTensor>& state) const;
 
   bool is_training() const { return model_->is_training(); }
@@ -275,9 +275,9 @@ class Model {
   /// a user's module with `TensorFiles tensor_files() const`.
   TensorFiles tensor_files() const { return model_->tensor_files(); }
 
-  /// The labels that the model's loss is a mean over. Only some ExportedModules know them, or a user's module
-  /// with `LossItems loss_items() const`. If they are known, accumulated batches are weighted by their
-  /// numbers of labels, as in Hugging Face's Trainer, and label smoothing shifts labels as the loss does.
+  /// The labels over which the model's loss is a mean. Only some ExportedModules know them, or a user's
+  /// module with `LossItems loss_items() const`. If they are known, accumulated batches are weighted by their
+  /// number of labels, as in Hugging Face's Trainer, and label smoothing shifts labels as the loss does.
   LossItems loss_items() const { return model_->loss_items(); }
 
   /// Moves parameters and buffers; moved tensors get new storage.
@@ -287,7 +287,7 @@ class Model {
   std::shared_ptr<torch::nn::Module> module() const { return model_->module(); }
 
   /// The module as its class: both `as<NetImpl>()` and, for the holder, `as<Net>()` return a NetImpl&. If the
-  /// model is several Modules, returns the one of this class. Throws ArgumentError that names both types.
+  /// model is several Modules, returns the one of this class. Throws an ArgumentError that names both types.
   template <class Given, class M = typename detail::ModuleOf<Given>::Type>
   M& as() const {
     return nth<M>(0, 1);

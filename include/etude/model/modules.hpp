@@ -108,7 +108,7 @@ class ModulesImpl : public torch::nn::Module {
 ///
 /// A module's tensors are named "generator.WEIGHT" everywhere: in parameters, checkpoints, optimizers and
 /// patterns. A `compute_loss` takes the modules that it uses by their types, `(Generator& generator, Critic&
-/// critic, const etude::Batch& batch)`; if several have the same type, it takes all of those, in their order.
+/// critic, const etude::Batch& batch)`; if several have the same type, it takes all of them, in their order.
 /// Other code uses `model.as<Critic>("critic")`. The outputs of the first module are the model's outputs, for
 /// example in predictions.
 class Modules : public torch::nn::ModuleHolder<ModulesImpl> {

@@ -27,7 +27,7 @@ class ScriptPart : public torch::nn::Module {
 /// A TorchScript module as a part of a torch::nn::Module: `register_module("backbone",
 /// etude::ScriptModule(torch::jit::load(path)))`. Its parameters and buffers keep their dotted names and
 /// share the tensors of the TorchScript module, so they are trained, frozen, moved and saved with the rest of
-/// the model, and each submodule follows the model's mode. It begins in the mode in which it was saved.
+/// the model, and each submodule follows the model's mode. It starts in the mode in which it was saved.
 /// Tensors that are constants of the graph, as in a frozen TorchScript module, stay as they are.
 class ScriptModuleImpl : public detail::ScriptPart {
  public:

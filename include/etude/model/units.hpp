@@ -138,8 +138,8 @@ class UnitsImpl : public torch::nn::Cloneable<UnitsImpl<M>>, public detail::AnyU
 ///     ...
 ///     for (const auto& block : *blocks) x = block(x, mask);
 ///
-/// Such a call costs the module's call and a comparison. A UnitRunner doesn't see calls that bypass it, such
-/// as `block->forward(x)`.
+/// Such a call costs only a comparison more than the module's call. A UnitRunner doesn't see calls that
+/// bypass it, such as `block->forward(x)`.
 template <class M>
 class Units : public torch::nn::ModuleHolder<UnitsImpl<typename detail::ModuleOf<M>::Type>> {
  public:

@@ -28,8 +28,8 @@ struct AdafactorOptions {
 };
 
 /// Adafactor (Shazeer and Stern 2018) as in fairseq and Hugging Face: for tensors of two or more dimensions,
-/// it keeps mean squares only by row and by column. Half precision is computed in float32, which is also the
-/// dtype of its state. The defaults match Hugging Face's Trainer.
+/// it keeps only the mean squares of rows and columns. Half-precision parameters are computed in float32,
+/// which is also the dtype of the state. The defaults match Hugging Face's Trainer.
 class Adafactor : public Optimizer {
  public:
   explicit Adafactor(const std::vector<ParameterGroup>& groups, const AdafactorOptions& options = {});
@@ -45,7 +45,7 @@ class Adafactor : public Optimizer {
 
  private:
   struct Moments {
-    torch::Tensor square;   // by row if the parameter has columns, otherwise by element
+    torch::Tensor square;   // per row if the parameter has columns, otherwise per element
     torch::Tensor columns;  // undefined for vectors
     torch::Tensor mean;     // undefined without beta1
   };

@@ -23,9 +23,9 @@ struct AdamW8bitOptions {
 
 /// AdamW whose moments take 8 bits per element plus a float32 scale per block of 256 elements, in the
 /// parameter's logical order (Dettmers et al. 2022, "8-bit Optimizers via Block-wise Quantization"), with the
-/// codes of bitsandbytes. Half precision is computed in float32. On the CPU, float32 parameters are updated
-/// in one pass; float64 parameters, and those on other devices, by operators that need temporary copies of
-/// one parameter.
+/// codes of bitsandbytes. Half-precision parameters are computed in float32. On the CPU, float32 parameters
+/// are updated in one pass; float64 parameters and other devices use operators that make temporary copies of
+/// one parameter at a time.
 class AdamW8bit : public Optimizer {
  public:
   explicit AdamW8bit(const std::vector<ParameterGroup>& groups, const AdamW8bitOptions& options = {});
@@ -45,7 +45,7 @@ class AdamW8bit : public Optimizer {
 
  private:
   struct Moments {
-    torch::Tensor mean, square;                // 8-bit codes if there are scales, otherwise numbers
+    torch::Tensor mean, square;                // 8-bit codes if there are scales, otherwise plain values
     torch::Tensor mean_absmax, square_absmax;  // the scales; undefined for small parameters
   };
 

@@ -23,18 +23,18 @@ struct FlatLayout;
 class AveragedWeights {
  public:
   /// Starts with the current weights. With `use_buffers`, floating-point buffers such as running means are
-  /// averaged and all others copied; otherwise the average uses the model's buffers as they are.
+  /// averaged and all other buffers copied; otherwise the average uses the model's buffers as they are.
   AveragedWeights(Model model, bool use_buffers);
 
-  /// average += weight * (model - average); a weight of 1 copies the model. `optimizer` is the one that
+  /// average += weight * (model - average); a weight of 1 copies the model. `optimizer` is the optimizer that
   /// trains the model.
   void update(Optimizer& optimizer, double weight);
 
   /// The averages; each tensor occurs once, under its first name. The tensors aren't copies.
   std::vector<NamedTensor> state() const;
 
-  /// Restores the result of `state`. Throws CheckpointError that lists missing tensors and wrong shapes;
-  /// nothing is changed then.
+  /// Restores averages that `state` returned. Throws a CheckpointError that lists missing tensors and wrong
+  /// shapes; nothing is changed in that case.
   void load(const std::vector<NamedTensor>& state);
 
   /// The model's state, with averages instead of weights, in the form of `Model::state_dict`.

@@ -120,7 +120,7 @@ struct Bfloat16Words {
   static Words at_random(Words words, Words random) { return words + random; }
 
   static Floats floats(Words words) { return Floats(words); }
-  /// Replaces NaN by a pattern that stays NaN however it is rounded.
+  /// Replaces NaN with a pattern that stays NaN however it is rounded.
   static Words words(Floats floats) {
     const auto is_nan = floats != floats;
     return is_nan ? Words{} + 0x7fc00000U : Words(floats);
@@ -138,8 +138,8 @@ struct Bfloat16Rounding {
 /// The values as float32, plus their compensation if that is defined.
 torch::Tensor in_float32(const torch::Tensor& values, const torch::Tensor& compensation = {});
 
-/// Writes float32 values to a bfloat16 tensor. This is the `number`th rounding in the update, which selects
-/// the random bits.
+/// Writes float32 values to a bfloat16 tensor. `number` is the index of this rounding within the update and
+/// selects the random bits.
 void store_rounded(const torch::Tensor& to, const torch::Tensor& values, Rounding rounding,
                    const Bfloat16Rounding& by, std::size_t number);
 

@@ -31,17 +31,16 @@ class DynamicMap {
   const std::array<float, 256>& values() const { return values_; }
 
   /// The largest number that gets each code: halfway to the next value, and infinity for the last code.
-  /// Without a sign, only 0 gets the code of 0: a small number that became 0 would be a denominator and give
-  /// a huge step.
+  /// Without a sign, only 0 gets the code of 0: if a small denominator became 0, the step would be huge.
   const std::array<float, 256>& upper_bounds() const { return upper_bounds_; }
 
-  /// Both arrays as float32 tensors on a device, which are cached.
+  /// Both arrays as cached float32 tensors on a device.
   struct Tables {
     torch::Tensor values, upper_bounds;
   };
   Tables on(const torch::Device& device) const;
 
-  /// The code of a number from -1 to 1. Any code for NaN.
+  /// Returns the code of a number from -1 to 1; for NaN, an arbitrary code.
   std::uint8_t code(float x) const {
     const std::uint8_t lowest = lowest_[std::bit_cast<std::uint32_t>(x) >> 16];
     return static_cast<std::uint8_t>(lowest + (x > upper_bounds_[lowest]));
@@ -64,7 +63,7 @@ inline std::int64_t quantization_blocks(std::int64_t elements) {
 
 using BlockValues = std::array<float, quantization_block>;
 
-/// Computes the first `size` elements of a block from their codes. The others are set to 0.
+/// Computes the first `size` elements of a block from their codes, and sets the rest to 0.
 void dequantize_block(const DynamicMap& map, const std::uint8_t* codes, float absmax, std::int64_t size,
                       BlockValues& values);
 
@@ -73,8 +72,8 @@ void dequantize_block(const DynamicMap& map, const std::uint8_t* codes, float ab
 float quantize_block(const DynamicMap& map, const BlockValues& values, std::int64_t size,
                      std::uint8_t* codes);
 
-/// The same for whole tensors on any device, by operators: `codes` is uint8 of any shape, contiguous, and
-/// `absmax` has one float32 per block.
+/// The same for whole tensors on any device, with LibTorch's operators: `codes` is uint8 of any shape,
+/// contiguous, and `absmax` has one float32 per block.
 torch::Tensor dequantized(const DynamicMap& map, const torch::Tensor& codes, const torch::Tensor& absmax,
                           at::ScalarType type);
 void quantize(const DynamicMap& map, const torch::Tensor& values, const torch::Tensor& codes,

@@ -4,8 +4,8 @@
 
 namespace etude::inline v0 {
 
-/// The L2 norm of all tensors together, as a 0-dim tensor on the first one's device. Half precision is summed
-/// in float32. Never waits for a device.
+/// The L2 norm of all tensors together, as a 0-dim tensor on the first one's device. Half-precision tensors
+/// are summed in float32. Never waits for a device.
 torch::Tensor l2_norm(at::TensorList tensors);
 
 /// The factor that scales gradients with this norm (0-dim, on the CPU) to at most `max_norm`, by torch's

@@ -23,10 +23,10 @@ using ChosenNames = std::function<bool(const std::string& name)>;
 std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args,
                                           const std::vector<ParameterGroup>& groups);
 
-/// The same for named parameters or those of a module. They are split into groups with and without weight
-/// decay, then by `args.layerwise_learning_rate_decay`, by `rules`, and by the rules in
+/// The same for named parameters, or for the parameters of a module. They are split into groups with and
+/// without weight decay, then by `args.layerwise_learning_rate_decay`, by `rules`, and by the rules in
 /// `args.parameter_groups`, which take precedence. Each rule must match some parameter, and may freeze
-/// parameters. With `chosen`, the optimizer gets only parameters for whose names it returns true.
+/// parameters. With `chosen`, the optimizer gets only the parameters whose names `chosen` accepts.
 std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args, const NamedTensors& parameters,
                                           const ParameterRules& rules = {}, const ChosenNames& chosen = {});
 std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args, const torch::nn::Module& module,

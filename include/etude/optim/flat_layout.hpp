@@ -44,7 +44,7 @@ struct FlatShard {
   /// get smaller blocks.
   std::int64_t block_bytes = std::int64_t{25} << 20;
   bool gradients = false;  ///< true if the other shares of the gradients aren't kept either
-  /// The unit of each parameter, by name, of whose values only this share is kept between uses.
+  /// Maps parameter names to units. Only this share of these parameters' values is kept between uses.
   std::unordered_map<std::string, std::size_t> unit_of = {};
   /// Completes a block in place: takes each share from its owner. All owners call it in the same order.
   std::function<void(const torch::Tensor&)> gather = nullptr;
@@ -82,8 +82,8 @@ struct FlatLayout {
 
   bool is_sharded() const { return shard.count > 1; }
 
-  /// Like `allocate`, but only for the owned share. With `on_host`, in CPU memory that is suited for copies
-  /// to the buffer's device.
+  /// Like `allocate`, but only for the owned share. With `on_host`, uses CPU memory suited for copies to the
+  /// buffer's device.
   std::vector<torch::Tensor> allocate_owned(double value = 0, bool on_host = false) const;
 
   /// The owned segments of a buffer in [begin, end).
@@ -93,7 +93,7 @@ struct FlatLayout {
   /// Takes the other shares of a buffer from their owners, in place.
   void gather(std::size_t buffer, const torch::Tensor& whole) const;
 
-  /// Makes the whole buffer from each process's owned share.
+  /// Joins the owned shares of all processes into the whole buffer.
   torch::Tensor gathered(std::size_t buffer, const torch::Tensor& owned) const;
 
   /// The slot of that name, or null.
@@ -123,8 +123,8 @@ struct FlatPlan {
 /// (one tensor with several names) appears once, under its first name. Dense strides (such as channels last)
 /// are kept; other tensors become contiguous. Throws ArgumentError for parameters that can't be trained,
 /// overlap in memory, or share a name. With shards, buffers are padded so that each share is a multiple of 64
-/// bytes. Each parameter named in `sparse`, or sparse in `previous`, gets a separate buffer; with shards,
-/// which can't divide it, that is an ArgumentError.
+/// bytes. Each parameter named in `sparse`, or sparse in `previous`, gets a separate buffer. With shards,
+/// which can't divide such a parameter, this throws ArgumentError.
 FlatPlan plan_flat(const std::vector<NamedTensors>& groups, const FlatLayout* previous = nullptr,
                    const FlatShard& shard = {}, const std::unordered_set<std::string>& sparse = {});
 

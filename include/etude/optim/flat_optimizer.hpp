@@ -19,10 +19,10 @@
 namespace etude::inline v0 {
 
 /// The base of element-wise optimizers: their state is flat like the parameters, so an update is a few
-/// operations on long vectors. To write another, name its moments and override `update_range`. An optimizer
-/// with a one-pass kernel also overrides `in_one_pass`, and then gets the gradients wherever autograd left
-/// them. One that doesn't change elements without a gradient also overrides `sparse_fault`: `update_range`
-/// then gets the rows of sparse gradients.
+/// operations on long vectors. To write such an optimizer, name its moments and override `update_range`. An
+/// optimizer with a one-pass kernel also overrides `in_one_pass`, and then gets the gradients wherever
+/// autograd left them. An optimizer that leaves elements without a gradient unchanged also overrides
+/// `sparse_fault`: `update_range` then gets the rows of sparse gradients.
 class FlatOptimizer : public Optimizer {
  public:
   torch::Tensor clip_grad_norm_in_step(double max_norm) override;
@@ -41,8 +41,8 @@ class FlatOptimizer : public Optimizer {
   /// from their owners. All processes must call the functions of this optimizer in the same order.
   void keep_shard(const FlatShard& shard);
 
-  /// The `state` of all shards together, on the CPU, in processes where it is `wanted`; empty in the others.
-  /// All processes must call it. (`state` itself throws Error if there are shards.)
+  /// Returns the `state` of all shards together, on the CPU, if it is `wanted` in this process; otherwise
+  /// nothing. All processes must call it. (`state` itself throws Error if there are shards.)
   NamedTensors gather_state(bool wanted);
 
  protected:
@@ -122,7 +122,8 @@ class FlatOptimizer : public Optimizer {
     std::size_t slot = 0;
   };
 
-  /// True if Etude's kernels do the update: only on the CPU. Gradients that they can't handle stay flat.
+  /// True if Etude's kernels do the update; they run only on the CPU. Gradients that they can't handle stay
+  /// flat.
   bool uses_kernels() const;
 
   /// Clears the lists but keeps their memory.
@@ -135,7 +136,7 @@ class FlatOptimizer : public Optimizer {
   /// Updates a parameter with a sparse gradient.
   void update_rows(const FlatRange& range);
 
-  /// The numbers of a range that a captured step reads, since they change from step to step.
+  /// A range's numbers that change from step to step, as tensors that a captured step reads.
   struct Numbers {
     torch::Tensor rate, steps;  // 0-dim float32
   };
@@ -145,7 +146,7 @@ class FlatOptimizer : public Optimizer {
   /// they are needed, so that the first moments are made on their final device.
   void adopt_layout();
 
-  /// Writes the owned part of a parameter's values of one moment.
+  /// Writes the owned part of one of a parameter's moments.
   void store(const FlatSlot& slot, const torch::Tensor& owned, const torch::Tensor& values) const;
 
   void cut(const std::vector<FlatRange>& ranges, bool apart);

@@ -27,8 +27,8 @@ struct FlatRange {
 };
 
 /// Owns the memory of a model's parameters and gradients: one buffer of each per device and dtype, with one
-/// segment per group. The model's tensors become views of it, so that zeroing, clipping and updating take one
-/// pass each.
+/// segment per group. The model's tensors become views of these buffers, so that zeroing, clipping and
+/// updating take one pass each.
 ///
 /// Once a parameter has had a flat gradient, its gradient is never undefined again: a missing gradient is
 /// zero, and `has_gradient` tells the difference. That works because each gradient view has a counter of
@@ -87,18 +87,17 @@ class FlatParameters {
   std::vector<std::size_t> new_sparse() const;
   /// Moves each of these parameters to a separate buffer. Throws ArgumentError if there are shards.
   void make_sparse(const std::vector<std::size_t>& slots);
-  /// Sets the gradient of such a parameter as if autograd had stored it; it may be undefined.
+  /// Sets the gradient of a parameter that `is_sparse` as if autograd had stored it; it may be undefined.
   void set_sparse_gradient(std::size_t slot, torch::Tensor gradient) {
     parts_[slot].parameter.mutable_grad() = std::move(gradient);
   }
-  /// Returns such a gradient, coalesced if it is sparse.
+  /// Returns the gradient of such a parameter, coalesced if it is sparse.
   const torch::Tensor& coalesced_gradient(std::size_t slot);
 
   /// Prepares updates of one share of each buffer; each process has a different one. Values stay whole. Norms
-  /// and clipping read this share of the gradients, once GradientReducer has summed them; the norm is that of
-  /// all shares together. With `shard.gradients`, only this share of the gradients is kept, and the
-  /// parameters' gradients are undefined between backward passes. All processes must call the functions below
-  /// in the same order.
+  /// and clipping read this share of the gradients, once GradientReducer has summed them; the norm covers all
+  /// shares. With `shard.gradients`, only this share of the gradients is kept, and the parameters' gradients
+  /// are undefined between backward passes. All processes must call the functions below in the same order.
   void keep_shard(FlatShard shard);
 
   /// Records that only this process's share of the gradients holds sums: until the next step or `zero_grad`,
@@ -116,10 +115,10 @@ class FlatParameters {
   /// Frees all units. Unlike `release_unit`, keeps changes that were made to their values.
   void release_units();
 
-  /// The L2 norm of all gradients, as `l2_norm`.
+  /// The L2 norm of all gradients, computed like `l2_norm`.
   torch::Tensor grad_norm();
 
-  /// Clips by the norm of all gradients and returns the norm before clipping, as `clip_norm`.
+  /// Clips by the norm of all gradients and returns the norm before clipping, like `clip_norm`.
   torch::Tensor clip_grad_norm(double max_norm);
 
   /// Clamps every gradient element to [-limit, limit].
@@ -153,7 +152,7 @@ class FlatParameters {
   const torch::Tensor& parameter(std::size_t slot) const { return parts_[slot].parameter; }
   /// True if the parameter has received a gradient since the last `zero_grad`.
   bool has_gradient(std::size_t slot) const { return parts_[slot].has_gradient(); }
-  /// True if any parameter has.
+  /// True if any parameter has received one.
   bool has_gradients() const { return std::ranges::any_of(parts_, &Part::has_gradient); }
   /// Sets `has_gradient` for a flat gradient that was written by something other than autograd.
   void set_has_gradient(std::size_t slot, bool has_gradient);

@@ -86,8 +86,8 @@ struct SavedOptions {
 };
 
 /// Applies `three_way` to one group. Between different types of optimizer, only the learning rates and weight
-/// decay are comparable, since other options may differ in meaning. The initial learning rate is merged
-/// together with the given one.
+/// decay are comparable, since other options may differ in meaning. The initial learning rate's differences
+/// aren't reported, since the learning rate's are.
 nlohmann::ordered_json merge_options(const nlohmann::ordered_json& given_then,
                                      const nlohmann::ordered_json& changed_then,
                                      const nlohmann::ordered_json& given_now, bool same_type,

@@ -10,8 +10,8 @@
 
 namespace etude::inline v0 {
 
-/// Options for a host tensor that is copied to and from a device: pinned if that is an accelerator, so that
-/// copies are asynchronous.
+/// Options for a host tensor that is copied to and from a device: pinned if the device is an accelerator, so
+/// that copies are asynchronous.
 torch::TensorOptions on_host(const torch::TensorOptions& options);
 
 /// Copies pieces of a device's vectors to the host and back. Pieces are numbered from 0, and one can be in
@@ -27,10 +27,10 @@ class HostStage {
   struct Piece {
     torch::Tensor values, gradients;
   };
-  /// Waits for the copies on the host and returns them.
+  /// Waits for a piece's copies on the host and returns them.
   Piece get(std::size_t number);
 
-  /// Begins to copy the values of that piece back.
+  /// Begins to copy a piece's values back to the device.
   void put_back(std::size_t number, const torch::Tensor& values);
 
  private:

@@ -52,7 +52,7 @@ class LbfgsReader {
 
 std::int64_t lbfgs_count(const char* what, double value);
 
-/// Throws CheckpointError for an invalid state; nothing is changed then.
+/// Throws CheckpointError for an invalid state; nothing is changed in that case.
 void load_lbfgs_state(torch::optim::Optimizer& optimizer, const NamedTensors& given);
 
 }  // namespace etude::inline v0::detail

@@ -43,12 +43,12 @@ class LRScheduler {
   /// Continues from the `state` of a scheduler of the same kind. Call it on a new scheduler.
   ///
   /// With `rates_are_new`, the user has changed the schedule (its initial rate, type, options or length).
-  /// Then only the position is restored: the rates become those that this scheduler reaches after the same
+  /// Then only the position is restored: the rates become the ones that this scheduler reaches after the same
   /// number of steps from the groups' initial rates. A scheduler that follows a metric keeps the groups'
   /// current rates if its metric history can be restored, and otherwise starts over with the initial ones.
   ///
   /// Throws CheckpointError for invalid numbers and, unless `rates_are_new`, for the state of another kind of
-  /// scheduler or a different number of groups; nothing is changed then.
+  /// scheduler or a different number of groups; nothing is changed in that case.
   void load_state(const SchedulerState& state, bool rates_are_new = false);
 
   /// Continues as if `step()` had been called this many times, for checkpoints without scheduler state.
@@ -67,8 +67,8 @@ class LRScheduler {
   /// afterwards. Throws CheckpointError, before any change, for unknown entries.
   virtual void load_own_state(const SchedulerState& state, std::int64_t steps);
 
-  /// Sets the learning rates to those after `steps` steps. `state` is the saved state, perhaps from another
-  /// kind of scheduler. `step_count` is set afterwards.
+  /// Sets the learning rates to their values after `steps` steps. `state` is the saved state, perhaps from
+  /// another kind of scheduler. `step_count` is set afterwards.
   virtual void renew(const SchedulerState& state, std::int64_t steps);
 
   /// Equivalent to this many calls of `step()`.

@@ -55,7 +55,7 @@ class ReduceLROnPlateau {
   SchedulerState state() const;
 
   /// Throws CheckpointError for a state of another kind or mode, or with invalid numbers; nothing is changed
-  /// then.
+  /// in that case.
   void load_state(const SchedulerState& state);
 
  private:

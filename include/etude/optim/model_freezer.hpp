@@ -57,7 +57,7 @@ class ModelFreezer {
   explicit ModelFreezer(const Model& model, Options options);
   explicit ModelFreezer(const Model& model) : ModelFreezer(model, Options()) {}
 
-  /// The direct children in registration order, or the modules named by `layer_groups` in its order.
+  /// The direct children in registration order, or the modules named by `layer_groups`, in that order.
   const std::vector<NamedModule>& get_layer_groups() const { return groups_; }
   /// The modules without children.
   std::vector<NamedModule> get_layers() const;

@@ -19,7 +19,7 @@ struct NamedOptimizer {
   std::string name;
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<LRScheduler> lr_scheduler = nullptr;
-  std::int64_t every = 1;                     ///< It updates its parameters once every this many steps.
+  std::int64_t every = 1;                     ///< updates its parameters once every this many steps
   std::optional<double> max_grad_norm = {};   ///< replaces the trainer's
   std::optional<double> max_grad_value = {};  ///< replaces the trainer's
   bool has_stepped = false;                   ///< true if it has stepped in the current step
@@ -48,7 +48,7 @@ class OptimizerList {
   Optimizer* current() const { return empty() ? nullptr : list_[current_].optimizer.get(); }
   LRScheduler* current_scheduler() const { return empty() ? nullptr : list_[current_].lr_scheduler.get(); }
 
-  /// The index of the optimizer of this name. Throws ArgumentError that lists the names if there is none.
+  /// The index of the optimizer of this name. Throws an ArgumentError that lists the names if there is none.
   std::size_t find(std::string_view name) const;
 
   NamedOptimizer& operator[](std::size_t place) { return list_[place]; }

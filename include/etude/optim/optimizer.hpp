@@ -26,9 +26,9 @@ struct ParamGroup {
 };
 
 /// Updates a model's parameters, which it keeps in flat buffers (see FlatParameters) for as long as it lives.
-/// `step` doesn't touch parameters that have got no gradient since `zero_grad`: neither their values, by
-/// weight decay, nor their state. Optimizers that take sparse gradients (SGD, Adagrad, SparseAdam) touch only
-/// the rows in the gradient.
+/// `step` doesn't touch parameters that have received no gradient since `zero_grad`: it changes neither their
+/// values, not even by weight decay, nor their state. Optimizers that take sparse gradients (SGD, Adagrad,
+/// SparseAdam) touch only the rows in the gradient.
 class Optimizer {
  public:
   using Closure = std::function<torch::Tensor()>;
@@ -37,8 +37,8 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
   virtual ~Optimizer();
 
-  /// Makes one update. If there is a closure, which clears the gradients, computes the loss, calls backward
-  /// and returns the loss, it is called first, and its loss is returned. Throws ArgumentError if
+  /// Makes one update. If there is a closure, calls it first and returns its loss; a closure clears the
+  /// gradients, computes the loss, calls backward and returns the loss. Throws ArgumentError if
   /// `needs_closure` and none is given.
   virtual torch::Tensor step(const Closure& closure = nullptr);
 
@@ -46,7 +46,7 @@ class Optimizer {
   virtual bool needs_closure() const;
 
   virtual void zero_grad();
-  /// True if any parameter has got a gradient since then.
+  /// True if any parameter has received a gradient since `zero_grad`.
   bool has_gradients() const { return flat_.has_gradients(); }
 
   /// The L2 norm of all gradients, as a 0-dim tensor on the device.
@@ -69,7 +69,7 @@ class Optimizer {
   virtual bool make_capturable();
   /// Writes the numbers of the next step to the device, before `step` is captured or replayed.
   virtual void prepare_captured_step();
-  /// Counts a step that was replayed: the part of it that isn't in the graph.
+  /// Counts a step that was replayed, since the graph doesn't count it.
   virtual void count_replayed_step();
 
   /// Clamps every gradient element to [-limit, limit].
@@ -87,29 +87,29 @@ class Optimizer {
 
   /// The options that steps depend on, besides `state` and the parameters: {"type": ..., "given": [...],
   /// "changed": [...]}, with one object per group in each list. "given" has the options at construction (lr,
-  /// initial_lr, weight_decay, betas, ...), "changed" has those that have changed since.
+  /// initial_lr, weight_decay, betas, ...), "changed" has the options that have changed since.
   nlohmann::ordered_json options_state();
 
   /// Restores the options of a saved run from its `options_state`. An option that was given the same value in
   /// both runs takes the value that it had at the end of the saved run. An option that was given a different
   /// value keeps it, as does one that can't be changed, and `differences` gets a line: `param_groups[0].lr:
   /// 0.001 -> 0.002`. From an optimizer of another type, only learning rates and weight decay are used. Call
-  /// it before `load_state` and before the scheduler's. Returns true if a group was given a different
-  /// learning rate. Throws CheckpointError for a different number of groups and for values out of range;
-  /// nothing is changed then.
+  /// it before `load_state`, and before the scheduler's `load_state`. Returns true if a group was given a
+  /// different learning rate. Throws CheckpointError for a different number of groups and for values out of
+  /// range; nothing is changed in that case.
   bool load_options(const nlohmann::ordered_json& saved, std::vector<std::string>& differences);
 
   /// The state of each parameter that has been updated: `<parameter>.step` (a 0-dim int64) and moments such
-  /// as `<parameter>.exp_avg`, in the parameter's shape. The tensors share the optimizer's memory; clone
-  /// those that must outlive the next step.
+  /// as `<parameter>.exp_avg`, in the parameter's shape. The tensors share the optimizer's memory; clone the
+  /// tensors that must outlive the next step.
   virtual NamedTensors state();
 
-  /// The memory that the state takes, in bytes, once it exists. If it grows from step to step, its maximum.
+  /// The memory that the state takes, in bytes, once it exists; the maximum, if it grows from step to step.
   virtual std::int64_t state_bytes();
 
-  /// Replaces the state with a result of `state`, perhaps from another layout or device. Parameters that it
-  /// lacks start from scratch; entries for parameters that are frozen now are dropped. Throws CheckpointError
-  /// if a name, a shape or a value doesn't fit; nothing is changed then.
+  /// Replaces the state with a result of `state`, perhaps from another layout or device. Parameters missing
+  /// from it start from scratch; entries for parameters that are frozen now are dropped. Throws
+  /// CheckpointError if a name, a shape or a value doesn't fit; nothing is changed in that case.
   virtual void load_state(const NamedTensors& state);
 
  protected:
@@ -134,7 +134,7 @@ class Optimizer {
   /// `begin_step` of the flat parameters. Throws ArgumentError for a sparse gradient with a `sparse_fault`.
   const std::vector<FlatRange>& begin_step();
 
-  /// Says, as the end of a sentence, why this optimizer can't use a sparse gradient of a parameter in this
+  /// The end of a message that says why this optimizer can't use a sparse gradient of a parameter in this
   /// group; empty if it can. By default it can't.
   virtual std::string sparse_fault(const ParamGroup& group) const;
 
@@ -151,11 +151,11 @@ class Optimizer {
   /// True if a state may lack this moment, or have it although it isn't kept here.
   virtual bool may_lack(std::string_view moment) const;
 
-  /// Sets the state of one parameter, in the sizes of `moment_sizes`. A moment that the saved state lacked is
-  /// undefined.
+  /// Sets the state of one parameter; `values` have the sizes of `moment_sizes`. A moment that the saved
+  /// state lacked is undefined.
   virtual void set_moments(std::size_t slot, const std::vector<torch::Tensor>& values);
 
-  /// The options that never change, besides those of ParamGroup, as a JSON object.
+  /// The options that never change, except ParamGroup's, as a JSON object.
   virtual nlohmann::ordered_json own_options() const;
 
   /// All current options of a group.

@@ -29,13 +29,13 @@ NamedTensors named_parameters(const torch::nn::Module& module);
 /// in `_norm`, in upper or lower case.
 bool decays_by_name(std::string_view name);
 
-/// Two groups: parameters with `weight_decay`, and those without (see `decays_by_name`). A tied parameter
-/// appears once, under its first name.
+/// Two groups: parameters with `weight_decay`, and parameters without it (see `decays_by_name`). A tied
+/// parameter appears once, under its first name.
 std::vector<ParameterGroup> parameter_groups(const NamedTensors& parameters, double weight_decay);
 
-/// As above, but without decay also for the parameters directly in a normalization module (LayerNorm,
-/// BatchNorm1d-3d, GroupNorm, InstanceNorm1d-3d, or a user's type whose name ends in `Norm`), and for those
-/// that the graph of an ExportedModule uses for normalization.
+/// Like the above, but the second group also gets the parameters directly in a normalization module
+/// (LayerNorm, BatchNorm1d-3d, GroupNorm, InstanceNorm1d-3d, or a user's type whose name ends in `Norm`), and
+/// the parameters that the graph of an ExportedModule uses for normalization.
 std::vector<ParameterGroup> parameter_groups(const torch::nn::Module& module, double weight_decay);
 
 }  // namespace etude::inline v0

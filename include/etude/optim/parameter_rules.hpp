@@ -49,7 +49,7 @@ bool names_parameter(const std::string& pattern, std::string_view parameter);
 /// anything else; `where` says in the message where the text comes from.
 ParameterRules read_parameter_rules(std::string_view text, std::string_view where);
 
-/// Throws ArgumentError that lists every value that isn't allowed, and every pattern that matches no
+/// Throws an ArgumentError that lists every value that isn't allowed, and every pattern that matches no
 /// parameter, with the most similar names.
 void check_parameter_rules(const ParameterRules& rules, const NamedTensors& parameters);
 
@@ -73,7 +73,8 @@ std::vector<std::size_t> layer_depths(const NamedTensors& parameters);
 /// at depth d of 0 to D: the deepest parameters, such as a head after the layers, have the full rate, and
 /// embeddings the lowest. This is the layer-wise decay in BEiT's fine-tuning (Bao et al. 2021,
 /// arXiv:2106.08254, LayerDecayValueAssigner); in ELECTRA's (Clark et al. 2020, arXiv:2003.10555), all layers
-/// below the head get one more factor of decay. `parameters` are those of all groups, as for `layer_depths`.
+/// below the head get one more factor of decay. `parameters` are the parameters of all groups, in the order
+/// that `layer_depths` needs.
 std::vector<ParameterGroup> with_layerwise_decay(std::vector<ParameterGroup> groups,
                                                  const NamedTensors& parameters, double lr, double decay);
 

@@ -17,7 +17,7 @@ void read_options(const nlohmann::json& values, const std::vector<JsonField>& op
 
 }  // namespace detail
 
-/// Sets the members of `options` named in the JSON object `values`. Throws ArgumentError that lists all
+/// Sets the members of `options` named in the JSON object `values`. Throws an ArgumentError that lists all
 /// unknown names and all values of the wrong type; `where` says in the message where they come from
 /// ("optim_args of sgd").
 template <ReflectedStruct Options>

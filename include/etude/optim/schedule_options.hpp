@@ -9,7 +9,7 @@
 #include "etude/reflect/enum.hpp"
 #include "etude/training_arguments.hpp"
 
-/// Options of schedules, as users set them.
+/// Applies the options that users set for schedules.
 namespace etude::inline v0::detail {
 
 /// `options` with the changes that `kwargs` makes.

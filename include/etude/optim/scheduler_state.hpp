@@ -12,7 +12,8 @@ using SchedulerState = std::map<std::string, std::vector<double>>;
 
 namespace detail {
 
-/// The number or numbers called `name`. Throws CheckpointError if they are missing or there aren't `count`.
+/// The number or numbers called `name`. Throws CheckpointError if they are missing or their number isn't
+/// `count`.
 const std::vector<double>& numbers_in(const SchedulerState& state, const std::string& name,
                                       std::size_t count);
 

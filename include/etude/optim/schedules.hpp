@@ -77,7 +77,7 @@ Schedule inverse_sqrt_schedule(std::int64_t warmup, const InverseSqrtOptions& op
 Schedule cosine_with_min_lr_schedule(std::int64_t warmup, std::int64_t total, double lr,
                                      const CosineWithMinLrOptions& options);
 
-/// As above, but the first step's rate isn't zero, and the last step reaches the minimum.
+/// Like the above, but the first step's rate isn't zero, and the last step reaches the minimum.
 Schedule cosine_warmup_with_min_lr_schedule(std::int64_t warmup, std::int64_t total, double lr,
                                             const CosineWarmupWithMinLrOptions& options);
 

@@ -14,10 +14,10 @@
 namespace etude::inline v0 {
 
 /// Wraps a torch optimizer, or a user's subclass of one. Its parameters are flat like any other optimizer's.
-/// A parameter that got no gradient has an undefined one, as it would without Etude. The learning rate may be
-/// set here (through `param_groups` or one of Etude's schedulers) or in the torch optimizer's options (by a
-/// torch scheduler): the last change wins. `weight_decay` in `param_groups` is 0, since the actual value
-/// isn't known.
+/// A parameter that got no gradient has an undefined gradient, as it would without Etude. The learning rate
+/// may be set here (through `param_groups` or one of Etude's schedulers) or in the torch optimizer's options
+/// (by a torch scheduler): the last change wins. `weight_decay` in `param_groups` is 0, since the actual
+/// value isn't known.
 ///
 /// Parameters of the model that the torch optimizer doesn't hold are neither updated nor part of the norm;
 /// `zero_grad` clears their gradients, so that they don't accumulate.
