@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The cost of compiling a trainer: seconds and peak memory of the compiler and the size of the program, for 0 to 50
-callbacks, with etude::etude and with the precompiled header of etude::pch too, compared with a file that only includes
-torch/torch.h and one with a handwritten loop. Also what a command line adds, and what the libraries themselves cost.
+"""Measures the cost of compiling a trainer: the compiler's seconds and peak memory, and the size of the program, for 0 to 50
+callbacks, with etude::etude and also with the precompiled header of etude::pch. Compares it with a file that only includes
+torch/torch.h and with a handwritten loop. Also measures what a command line adds, and what the libraries themselves cost.
 
-The compiler and its flags are those of the benchmarks in a build folder's compile_commands.json, or --compiler with the
-words behind "--". Writes compile.md and compile.json. Seconds are the compiler's user seconds, the least of rounds in which
-all files take turns, without ccache.
+The compiler and its flags come from a build folder's compile_commands.json, or from --compiler and the words after "--".
+Writes compile.md and compile.json. Seconds are the compiler's user seconds, the least of several rounds in which all files
+take turns, without ccache.
 """
 
 import argparse
@@ -149,7 +149,7 @@ int main() {{
 
 
 def command_of(build, file):
-    """The compiler and flags for the file whose path ends like this."""
+    """The compiler and flags for the file whose path ends with `file`."""
     entries = json.loads((build / "compile_commands.json").read_text())
     for entry in entries:
         if entry["file"].endswith(file):

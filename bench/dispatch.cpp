@@ -220,7 +220,7 @@ struct Owner {
   }
 };
 
-/// The nanoseconds that the loop takes to raise `StepEnd` to N callbacks.
+/// The nanoseconds that the loop takes to raise `StepEnd` for N callbacks.
 template <std::size_t N>
 double raise_by_loop(int rounds) {
   static constexpr etude::TrainerTable table{

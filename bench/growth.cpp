@@ -1,6 +1,6 @@
 /// Measures whether anything grows with the length of a training: the time of a step, a log and a checkpoint,
 /// and the memory, after 10^2 and after 10^6 steps of one run with `logging_steps = 500`. Times are divided
-/// by that of a matrix product measured alongside, since the machine's speed may change in between.
+/// by the time of a matrix product measured alongside, since the machine's speed may change in between.
 /// `growth_bench [STEPS]`.
 
 #include <fmt/format.h>

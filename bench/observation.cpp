@@ -20,7 +20,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-/// Switches phases of a second clock, `times` times as often as a step does.
+/// Switches activities of a second clock, `times` times as often as a step does.
 struct MoreSwitches {
   static constexpr int in_a_step = 8;
   int times = 0;

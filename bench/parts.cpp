@@ -103,7 +103,7 @@ struct Slow {
   torch::Tensor example = torch::zeros({16});
 };
 
-/// A loop that takes a millisecond per batch, whose 32 examples take two thirds of that to make.
+/// Runs a loop that takes a millisecond per batch; making a batch of 32 examples takes two thirds of that.
 void workers(bench::Rounds& rounds) {
   const auto run = [](int count) {
     const etude::DataLoader loader(Slow(), {.batch_size = 32, .num_workers = count});
@@ -123,9 +123,9 @@ void workers(bench::Rounds& rounds) {
               {"etude, one worker", [=] { return run(1); }}});
 }
 
-/// An update with clipping, against moving the bytes that it has to move: it reads the gradient twice (once
-/// for the norm), the value and two moments once, and writes the latter three: 32 bytes per parameter. In
-/// bfloat16 that is half, and with kahan 4 bytes more.
+/// Compares an update with clipping to moving the bytes that it has to move: it reads the gradient twice
+/// (once for the norm), the value and two moments once, and writes the latter three: 32 bytes per parameter.
+/// In bfloat16 that is half, and with kahan 4 bytes more.
 void update(bench::Rounds& rounds, std::int64_t layers, std::int64_t size) {
   const auto parameters = [&](torch::ScalarType type = torch::kFloat) {
     etude::NamedTensors result;

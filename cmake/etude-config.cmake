@@ -66,7 +66,7 @@ foreach(etude_component IN LISTS etude_components)
     list(APPEND etude_faults "The component '${etude_component}' needs ${etude_needs_of_${etude_component}}")
   endif()
 endforeach()
-# A tracker is optional if its component is; but if an option asked for it, a fault is an error.
+# A tracker is optional if its component is. But if an option asked for the tracker, a fault is an error.
 foreach(etude_fault IN LISTS etude_tracker_faults)
   string(REGEX MATCH "^ETUDE_([A-Z]+) (.*)" etude_match "${etude_fault}")
   string(TOLOWER "${CMAKE_MATCH_1}" etude_component)

@@ -1,4 +1,4 @@
-# If libcsv is found: etude::libcsv. Other libraries have a csv.h too.
+# Defines etude::libcsv if libcsv is found. Other libraries have a csv.h too.
 if(NOT TARGET etude::libcsv)
   find_path(LIBCSV_INCLUDE_DIR csv.h)
   find_library(LIBCSV_LIBRARY csv)

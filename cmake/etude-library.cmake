@@ -43,8 +43,9 @@ function(etude_add_library target)
   endforeach()
 endfunction()
 
-# etude_embed(etude_NAME FOLDER): compiles the .css and .js files of src/FOLDER into the library: file.js is the std::string_view file_js.
-# The scripts are modules, which a page has in one script element: there, they see each other without `import` and `export`.
+# etude_embed(etude_NAME FOLDER): compiles the .css and .js files of src/FOLDER into the library: file.js becomes the
+# std::string_view file_js. The scripts are modules. A page joins them in one script element, where they see each other without
+# `import` and `export`.
 function(etude_embed target folder)
   file(GLOB files CONFIGURE_DEPENDS ${etude_src}/${folder}/*.css ${etude_src}/${folder}/*.js)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${files})
@@ -78,7 +79,7 @@ if(NOT TARGET etude::core)
   etude_add_library(etude_core ${etude_files})
   target_link_libraries(etude_core PUBLIC etude::base)
 
-  # Pages of charts, and the study of trials, which writes one.
+  # Pages of charts, and the study of trials, which writes such a page.
   etude_sources(etude_files "report/.*")
   etude_add_library(etude_pages ${etude_files})
   etude_embed(etude_pages report/page)
@@ -94,7 +95,7 @@ if(NOT TARGET torch OR TARGET etude::etude)
   return()
 endif()
 
-# Tensors, modules and their weights in files: what a program needs that runs or trains a module without a trainer.
+# Tensors, modules and weight files: enough for a program that runs or trains a module without a trainer.
 etude_sources(etude_tensors "data/(batch|division|tensors|tensors_of)" "formats/(file_dtype|mapped_tensor|safetensors|safetensors_header)"
               "libtorch/(autocast|foreach|torch_error)" "model/(equal|forward|model|modules)" "checkpoint/(load_weights|model_files)" base/fmt)
 etude_add_library(etude_tensors ${etude_tensors})

@@ -1,9 +1,9 @@
 # Finds LibTorch and creates its target, torch. If none is usable, etude_torch_fault holds the reason and the remedy.
 #
-# LibTorch is the one that Torch_DIR, Torch_ROOT or CMAKE_PREFIX_PATH names, else the active Python's wheel, else the system's. For
-# a CUDA build, LibTorch's CMake files require a matching CUDA toolkit, but its libraries don't. So this file creates the targets
-# itself: for the CPU, and for the GPU too if the NVIDIA libraries that Python uses are installed. A project with CUDA code of its
-# own calls find_package(Torch) first, and its targets are used.
+# LibTorch is the one that Torch_DIR, Torch_ROOT or CMAKE_PREFIX_PATH names, else the active Python's wheel, else the system's.
+# For a CUDA build, LibTorch's CMake files require a matching CUDA toolkit, but its libraries don't. So this file creates the
+# targets itself: for the CPU, and for the GPU too if the NVIDIA libraries that Python uses are installed. A project with CUDA
+# code calls find_package(Torch) first, and this file then uses the targets that it created.
 set(etude_torch_fault "")
 set(etude_torch_remedy "Name one with -DTorch_DIR=FOLDER_OF_TorchConfig.cmake, or install one: pip install torch (2.7 or later), or Debian's libtorch-dev")
 

@@ -96,7 +96,7 @@ install(TARGETS etude_program RUNTIME DESTINATION bin COMPONENT wheel EXCLUDE_FR
 install(FILES tools/export.py tools/prepare.py tools/optimizer_state.py tools/optuna_driver.py DESTINATION . COMPONENT wheel EXCLUDE_FROM_ALL)
 install(DIRECTORY include/etude DESTINATION include COMPONENT wheel EXCLUDE_FROM_ALL)
 
-# Headers of other libraries that Etude's include. fmt's come from LibTorch, if it has them.
+# Headers of other libraries that Etude's headers include. fmt's come from LibTorch, if it has them.
 set(etude_wheel_headers boost/hana.hpp boost/hana boost/version.hpp nlohmann xxhash.h protozero zip.h zipconf.h png.h pngconf.h pnglibconf.h csv.h)
 if(NOT EXISTS ${TORCH_INSTALL_PREFIX}/include/fmt)
   list(APPEND etude_wheel_headers fmt)
@@ -125,6 +125,6 @@ configure_file(cmake/etude-wheel-config.cmake.in wheel/etude-config.cmake @ONLY)
 install(FILES ${etude_wheel_folder}/etude-config.cmake cmake/etude-torch.cmake cmake/etude-build-type.cmake ${PROJECT_BINARY_DIR}/etude-config-version.cmake
         DESTINATION share/cmake/etude COMPONENT wheel EXCLUDE_FROM_ALL)
 
-# Installs the system libraries that these need, the bill of materials, and the licences of all copied files.
+# Installs the system libraries that the wheel's files need, the bill of materials, and the licences of all copied files.
 configure_file(cmake/etude-wheel-bundle.cmake.in wheel/bundle.cmake @ONLY)
 install(SCRIPT ${etude_wheel_folder}/bundle.cmake COMPONENT wheel EXCLUDE_FROM_ALL)

@@ -1,4 +1,4 @@
-# If libzip is found: etude::zip. libzip's own CMake config fails on Debian unless the command-line tools are installed too.
+# Defines etude::zip if libzip is found. libzip's own CMake config fails on Debian without its command-line tools.
 if(NOT TARGET etude::zip)
   find_path(LIBZIP_INCLUDE_DIR zip.h)
   find_library(LIBZIP_LIBRARY zip)

@@ -37,7 +37,7 @@ TYPES = {"std::string": "text", "bool": "`true`, `false`", "double": "number", "
 
 TOOL = ROOT / "tools" / "commands"
 
-# Of the structs in tools/commands/arguments.hpp.
+# For the structs in tools/commands/arguments.hpp.
 TOOL_BEGINNING = """## The program etude
 
 `etude train`, `etude evaluate` and `etude predict` ([Train without C++](train-without-cpp.md)) take all of these and the following.

@@ -1,4 +1,4 @@
-"""The site that ./dev docs builds of these pages, which stay readable as plain Markdown."""
+"""Configures the site that ./dev docs builds from these pages, which stay readable as plain Markdown."""
 
 import pathlib
 import re
@@ -20,7 +20,7 @@ html_show_sphinx = False
 
 
 def add_menu(app, name, source):
-    """Makes the menu from the sections and links of index.md, which has no directives that GitHub would show as they are."""
+    """Makes the menu from the sections and links of index.md, since GitHub would show directives in it as plain text."""
     if name != "index":
         return
     menu = ""
@@ -31,7 +31,7 @@ def add_menu(app, name, source):
 
 
 def put_side_by_side(app, tree):
-    """The two blocks of code behind the comment "side by side" stand beside each other where there is room."""
+    """Puts the two code blocks after a "side by side" comment next to each other where there is room."""
     is_comment = lambda node: isinstance(node, (nodes.comment, nodes.raw))
     for comment in [node for node in tree.findall(is_comment) if "side by side" in node.astext()]:
         siblings = comment.parent.children

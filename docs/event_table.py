@@ -26,7 +26,7 @@ COMMON = """## What every event has
 
 
 def with_links(text, names):
-    """A docstring whose first mention of each other event is a link."""
+    """Turns a docstring's first mention of each event in `names` into a link."""
     for name in names:
         text = re.sub(rf"(?<!\[)`{name}`(?!\])", f"[`{name}`](#{name.lower()})", text, count=1)
     return text
@@ -37,7 +37,7 @@ def is_writable(kind):
 
 
 def structs():
-    """(name, docstring, body) of the events of the vocabulary, in the order of the file, and of Context."""
+    """(name, docstring, body) of each event in the vocabulary, in the file's order, and of Context."""
     text = (HEADERS / "events.hpp").read_text()
     vocabulary = re.search(r"using Vocabulary =\s*events<(.*?)>;", text, re.S)[1]
     names = {name.strip() for name in vocabulary.split(",")}

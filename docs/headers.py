@@ -1,4 +1,4 @@
-"""What Etude's headers declare: structs, the fields of ETUDE_STRUCT, enums, docstrings. tables.py makes pages of it."""
+"""Reads what Etude's headers declare: structs, the fields of ETUDE_STRUCT, enums, docstrings. tables.py makes pages from it."""
 
 import pathlib
 import re
@@ -81,7 +81,7 @@ def declared(body):
 
 
 def members(body):
-    """(name, default, help) of the public members that have a docstring, above or behind them."""
+    """(name, default, help) of the public members that have a docstring, above or after them."""
     public = re.split(r"^ (?:private|protected):", body, maxsplit=1, flags=re.M)[0]
     above, default = r"((?:^  ///.*\n)*)", r"(?:\s*=\s*([^;\n]+)|\{\})?"
     behind = r"[ ]*(///< .*(?:\n {20,}///<.*)*)?"
@@ -146,7 +146,7 @@ ALL = structs()
 
 
 def with_bases(name):
-    """A struct and those that it derives from, the furthest first."""
+    """A struct and its bases, the most distant base first."""
     return [each for base in ALL[name][2] if base in ALL for each in with_bases(base)] + [name]
 
 

@@ -17,7 +17,7 @@ def anchors(text):
 
 
 def broken_links(pages):
-    """Links of the pages to files and headings that don't exist; links out of docs/, which a site made of docs/ lacks; and
+    """Links of the pages to files and headings that don't exist; links out of docs/, which break on the site built from docs/; and
     pages that docs/index.md doesn't link."""
     docs = ROOT / "docs"
     linked = set()
@@ -54,8 +54,8 @@ def unknown_names(pages):
 
 
 def unknown_handlers(pages):
-    """Handlers in the tables of events of the pages about Hugging Face's Trainer and pytorch-accelerated that callback_names.hpp, which
-    finds them in a callback, doesn't have for the same event."""
+    """Handlers that the event tables of the pages about Hugging Face's Trainer and pytorch-accelerated list, but that callback_names.hpp,
+    which finds handlers in a callback, doesn't have for the same event."""
     known = re.findall(r"X\((on_\w+), (\w+)\)", (ROOT / "include/etude/dispatch/callback_names.hpp").read_text())
     for name in ("coming-from-hugging-face", "coming-from-pytorch-accelerated"):
         rows = re.findall(r"^\| `(on_\w+)`[^|]* \| `(\w+)`", pages[ROOT / "docs" / f"{name}.md"], re.M)

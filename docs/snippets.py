@@ -51,7 +51,7 @@ def filled(page, text):
 
 
 def lines_of_diff(before, after):
-    """The difference of two programs without their first comments, with a line around each change."""
+    """The diff of two programs without their leading comments, with a line of context around each change."""
     without = [[line for line in lines if not line.startswith("///")] for lines in (before, after)]
     return list(difflib.unified_diff(*without, n=1, lineterm=""))[2:]
 
@@ -62,7 +62,7 @@ def unchecked(text):
 
 
 def faults(pages):
-    """C++ blocks without a source and without a word why, and parts of programs that no page shows."""
+    """C++ blocks with neither a source nor a reason for having none, and parts of programs that no page shows."""
     shown = set()
     for path, text in pages.items():
         shown.update((source, name) for _, source, name in SNIPPET.findall(text))

@@ -1,6 +1,6 @@
 /// A policy learns to balance poles on carts by proximal policy optimization (Schulman et al. 2017). The
-/// model makes its own data: each epoch collects 128 steps from each of 32 carts, and passes over them 4
-/// times. `loops/cart_pole.cpp` is the same in plain LibTorch.
+/// model makes its own data: each epoch collects 128 steps from each of 32 carts, and goes over them 4 times.
+/// `loops/cart_pole.cpp` is the same in plain LibTorch.
 
 #include <etude/etude.hpp>
 

@@ -1,5 +1,5 @@
-/// A generative adversarial network learns to draw digits: two optimizers, whose steps its training_step
-/// makes. `loops/dcgan.cpp` is the loop that it replaces, with the same losses.
+/// A generative adversarial network learns to draw digits: its training_step makes the steps of two
+/// optimizers. `loops/dcgan.cpp` is the loop that it replaces, with the same losses.
 
 #include "data/digits.hpp"
 

@@ -1,5 +1,5 @@
 /// A GPT-2 (gpt2/gpt2.hpp) that learns from a file of tokens and continues a text. It shares folders with
-/// transformers: `from_pretrained` loads them, and --model takes those that `save_pretrained` wrote.
+/// transformers: `from_pretrained` loads what it saves, and --model takes what `save_pretrained` wrote.
 ///
 ///     gpt2 --data train.bin --eval_data val.bin --eval_strategy epoch
 ///     gpt2 --data train.bin --model gpt2-folder --context 256

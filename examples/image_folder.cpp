@@ -38,7 +38,7 @@ struct Shifted {
   }
 };
 
-/// Renamed at the end, so that an interrupted write leaves no incomplete folder.
+/// Renames the folder at the end, so that an interrupted write leaves no incomplete one.
 void write_digits(const fs::path& root) {
   const auto [pixels, labels] = digits::read();
   const auto partial = root.string() + ".partial";

@@ -1,5 +1,5 @@
-/// Sends metrics to an MLflow server instead of printing them, from the global first process only. The
-/// environment variable MLFLOW_TRACKING_URI names the server.
+/// Sends metrics to an MLflow server instead of printing them, from rank 0 only. The environment variable
+/// MLFLOW_TRACKING_URI names the server.
 
 #include <etude/integrations/mlflow.hpp>
 

@@ -1,4 +1,4 @@
-/// A recommender of sparse embedding tables and a small tower, with an optimizer each.
+/// A recommender with sparse embedding tables and a small tower, each with its optimizer.
 /// `loops/recommend.cpp` is the loop that it replaces, with the same losses.
 
 #include <etude/etude.hpp>
@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
          .train_dataset = part(0, train_ratings),
          .eval_dataset = part(train_ratings, train_ratings + test_ratings),
          .compute_metrics = etude::metrics::streaming(etude::metrics::MeanSquaredError()),
-         // Adam of LibTorch takes no sparse gradients; Adagrad does.
+         // LibTorch's Adam takes no sparse gradients; Adagrad does.
          .optimizers = {{"tables",
                          {.parameters = {"user", "item", "tag"},
                           .learning_rate = table_rate,

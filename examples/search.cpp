@@ -64,7 +64,7 @@ int main(int argc, char** argv) {
       etude::parse_arguments(argc, argv, defaults, NetArguments{}, etude::HyperparameterSearchOptions{});
   options.hp_space = [base = net](etude::Trial& trial) {
     trial.suggest_float("learning_rate", {.low = 1e-4, .high = 1, .log = true});
-    // Only a plain step needs a decay that depends on its optimizer.
+    // Searches the weight decay only with AdamW.
     if (trial.suggest_categorical("optim", {"sgd", "adamw_torch_fused"}) == "adamw_torch_fused")
       trial.suggest_float("weight_decay", {.low = 1e-4, .high = 1e-1, .log = true});
     auto searched = base;

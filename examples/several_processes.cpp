@@ -1,6 +1,6 @@
-/// Learns to read handwritten digits in as many processes as are started, which share each batch:
-/// `torchrun --nproc-per-node 2 --no-python ./several_processes`, or mpirun, or srun. Started by itself, it
-/// is one process. With `--max-restarts 3`, torchrun starts all again if one dies, and they continue from the
+/// Learns to read handwritten digits in as many processes as are started, which share each batch: `torchrun
+/// --nproc-per-node 2 --no-python ./several_processes`, or mpirun, or srun. Started directly, it is one
+/// process. With `--max-restarts 3`, torchrun restarts all processes if one dies, and they continue from the
 /// newest checkpoint.
 
 #include "data/digits.hpp"

@@ -48,7 +48,7 @@ constexpr Subcommand subcommand(std::string_view name) {
   return {name, Options::about, run<Options, action>};
 }
 
-/// A subcommand that reads its words as every program that trains does.
+/// A subcommand that reads its words like any program that trains.
 template <int (*action)(const Words&)>
 constexpr Subcommand training(std::string_view name, std::string_view about) {
   return {name, about, [](std::string_view, const Words& words) { return action(words); }};

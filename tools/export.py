@@ -54,7 +54,7 @@ def reason(error):
 
 
 def dynamic_shapes(inputs, batch=True, length=True):
-    """Which sizes vary: the first of each input, and the second of those that are texts."""
+    """Which sizes vary: the first of each input, and the second of each text."""
 
     def sizes(name, value):
         if isinstance(value, dict):
@@ -347,7 +347,7 @@ def configurations(model):
 @contextlib.contextmanager
 def exportable(model):
     """Configures parts of transformers for a graph. A cache of keys and values is for generation, and would be an output.
-    Implementations of experts other than batched_mm are operators of Python, or depend on the data."""
+    Implementations of experts other than batched_mm are Python operators, or depend on the data."""
     changes = {"use_cache": False, "_experts_implementation": "batched_mm"}
     before = [(config, name, getattr(config, name)) for config in configurations(model) for name in changes if hasattr(config, name)]
     try:
@@ -371,7 +371,7 @@ def export_model(model, inputs, output, extra_files=None, processor=None):
     """Writes `model` to the file `output` and returns (training graph, the sizes that vary in words).
 
     `inputs` are examples by the names of forward's parameters, or in their order: tensors, and lists, tuples and dicts of
-    them. Raises ValueError if they don't fit forward. `extra_files`, texts or bytes by name, are saved beside the weights of every checkpoint, and so are config.json and the files of
+    them. Raises ValueError if they don't fit forward. `extra_files`, texts or bytes by name, are saved next to the weights of every checkpoint, and so are config.json and the files of
     `processor`, a tokenizer or anything else with `save_pretrained`.
     If the model is in training mode, its modules in evaluation mode, such as frozen batch norms, stay in that mode in the
     training graph. The model itself is left as it was.
@@ -589,7 +589,7 @@ def load(options):
 
 
 def export_any(model, inputs, output, files):
-    """Exports with labels, or without them if the model's way to compute the loss can't be exported."""
+    """Exports with labels, or without them if the model's loss can't be exported."""
     try:
         return inputs, export_model(model, inputs, output, files)[1]
     except Exception as error:

@@ -85,8 +85,8 @@ def group_options(group, saved):
 def to_torch(checkpoint, model, optimizer):
     """Loads a checkpoint of Etude into `model` and `optimizer`, one of torch.optim, and returns its trainer_state.json.
 
-    The optimizer's groups must be as many as in the checkpoint; parameter_groups makes Etude's. Throws ValueError if
-    the checkpoint is another model's or optimizer's.
+    The optimizer must have as many groups as the checkpoint; parameter_groups makes Etude's. Raises ValueError if the
+    checkpoint belongs to another model or optimizer.
     """
     checkpoint = pathlib.Path(checkpoint)
     options = json.loads((checkpoint / "optimizer.json").read_text())
@@ -125,7 +125,7 @@ def to_torch(checkpoint, model, optimizer):
 
 
 def optimizer_tensors(model, optimizer, global_step):
-    """Etude's optimizer.safetensors of an optimizer of torch."""
+    """Etude's optimizer.safetensors for a torch optimizer."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     tensors = {}
     for parameter, state in optimizer.state.items():
@@ -164,9 +164,9 @@ def write_manifest(folder, others, global_step):
 def from_torch(output_dir, model, optimizer, state):
     """Writes the checkpoint `output_dir`/checkpoint-STEP, from which Etude resumes, and returns its path.
 
-    `state` is the content of a trainer_state.json, Etude's or Hugging Face's, with the present global_step. The
-    arguments are those of the newest checkpoint there, if there is one. Throws FileExistsError if STEP was saved before,
-    and ValueError for an optimizer that Etude has no equivalent of.
+    `state` is the content of a trainer_state.json, Etude's or Hugging Face's, with the current global_step. The arguments
+    come from the newest checkpoint there, if there is one. Raises FileExistsError if STEP was saved before, and ValueError
+    for an optimizer without an equivalent in Etude.
     """
     output_dir, step = pathlib.Path(output_dir), state["global_step"]
     target, part = output_dir / f"checkpoint-{step}", output_dir / f".checkpoint-{step}.python.partial"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Turns texts into files that `etude train` reads, with the tokenizer of the model.
+"""Turns texts into files that `etude train` reads, with the model's tokenizer.
 
     prepare.py train.txt test.txt --tokenizer model.pt2 --output data                     data/train.bin, data/test.bin
     prepare.py train.csv test.csv --tokenizer model.pt2 --output data --text review       data/train.safetensors, ...

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Exports architectures of many families with random weights, trains each in Python and in C++, loads the result back: writes a table.
+"""Exports architectures of many families with random weights, trains each in Python and in C++, loads the results back and writes a table.
 
     .venv/bin/python bench/exported/architectures.py --program build/bench/bench/exported_bench --output build/architectures.md
 
 Each model is small, without dropout, and trains for 50 steps with AdamW on batches and texts whose sizes differ from the
 export. Both begin with the same weights. "Loaded by" lists the classes that read the same tensors from the folder that C++
-saved as from one of save_pretrained. Speed is Etude's as a multiple of eager PyTorch's, on one thread; at these sizes, Python
-takes most of PyTorch's step. Needs torch, transformers, peft and, in .venv/vision or installed, torchvision and timm. Models
-of your own: add a function.
+saved as from a folder of save_pretrained. Speed is Etude's relative to eager PyTorch's, on one thread; at these sizes, Python
+takes most of PyTorch's step. Needs torch, transformers, peft and, in .venv/vision or installed, torchvision and timm. To add a
+model, add a function.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from exported_folders import check_classes, set_dropout  # noqa: E402
 
 STEPS, WARMUP, BATCH, ROWS, LENGTH, WORDS = 50, 10, 4, 16, 16, 96
 EXAMPLES = 2  # rows of the example batch, whose texts are shorter
-RATE, DECAY, NORM = 1e-4, 0.01, 1.0  # those of exported_bench
+RATE, DECAY, NORM = 1e-4, 0.01, 1.0  # as in exported_bench
 TEXT = {"vocab_size": WORDS, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 64,
         "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}  # fmt: skip
 DECODER = TEXT | {"num_key_value_heads": 2}
@@ -113,7 +113,7 @@ def mixer():
 
 
 def yolos():
-    """Assigns boxes to fixed queries, since the search for the nearest depends on values."""
+    """Assigns boxes to fixed queries, since matching them to the nearest boxes depends on values."""
     config = transformers.YolosConfig(**(PICTURE | {"image_size": [32, 32]}), num_detection_tokens=4, num_labels=3)
     loss = lambda output, labels: torch.nn.functional.l1_loss(output.pred_boxes, labels) + output.logits.logsumexp(-1).mean()
     return "detection", "YOLOS, fixed assignment", Loss(transformers.YolosForObjectDetection(config), loss), pictures() | {"labels": torch.rand(ROWS, 4, 4)}

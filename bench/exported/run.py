@@ -1,5 +1,5 @@
-"""Training steps/s of models that Python exported, compared with ways to train them in Python: writes exported.md and
-exported.json.
+"""Measures the training steps/s of models that Python exported, compared with ways to train them in Python. Writes exported.md
+and exported.json.
 
 Every run is a separate process. In each round every contestant trains each model from the same weights on the same batches, in a
 random order of contestants.
@@ -18,7 +18,7 @@ import warnings
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "train"))  # before this folder, which has a run.py, too
+sys.path.insert(0, str(HERE.parent / "train"))  # first, since this folder has a run.py too
 sys.path += [str(HERE.parent.parent / "tools"), str(HERE.parent.parent / ".venv" / "vision")]
 from run import PeerFailed, left_out_table, say  # noqa: E402
 
@@ -28,11 +28,11 @@ CONTESTANTS = ["etude", "eager", "compile", "transformers"]
 # eager PyTorch's loss by 5e-2.
 TOLERANCES = {"resnet18 at 32x32": 5e-2}
 OPERATORS = []
-PASSES = 64  # batches of data, which are used again and again
+PASSES = 64  # batches of data, which repeat
 
 
 def models():
-    """name -> (make the model, its inputs for a number of rows, batch, steps, warmup)"""
+    """By name: functions that make the model and its inputs for a number of rows, then batch, steps and warmup."""
     import torch
 
     if not OPERATORS:  # torchvision's Python code works without its compiled operators, if these are declared
@@ -172,7 +172,7 @@ def trainer(name, folder, clock, steps):
 
 
 def contest(contestant, name, folder, started):
-    """One run of a contestant in Python; prints the same line as exported_bench."""
+    """Runs a Python contestant once; prints the same line as exported_bench."""
     warnings.filterwarnings("ignore")
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -189,7 +189,7 @@ def contest(contestant, name, folder, started):
 
 
 def prepare(name, folder):
-    """Weights, data and the exported model, for all contestants."""
+    """Writes the weights, the data and the exported model for all contestants."""
     import torch
     from export import export_model
     from safetensors.torch import save_file

@@ -1,6 +1,6 @@
-// A pass over PNG files, decoded and transformed by workers: `images_bench etude|torch_data FOLDER WORKERS`
-// prints a line of JSON. `images_bench make FOLDER COUNT` writes the files. run.py runs it and PyTorch's
-// DataLoader.
+// Makes a pass over PNG files, which workers decode and transform: `images_bench etude|torch_data FOLDER
+// WORKERS` prints a line of JSON. `images_bench make FOLDER COUNT` writes the files. run.py runs this program
+// and PyTorch's DataLoader.
 
 #include <png.h>
 #include <torch/torch.h>

@@ -1,8 +1,9 @@
-"""Images/s of a dataset of PNG files through Etude's loader, torch::data's and PyTorch's DataLoader: writes images.md and images.json.
+"""Measures the images/s of a dataset of PNG files with Etude's loader, torch::data's and PyTorch's DataLoader. Writes images.md
+and images.json.
 
 Each decodes RGB files of 256x256 pixels, crops 224x224 at random, mirrors at random, normalizes to float32 and makes batches of 32,
 in a random order. A run is a separate process that makes one pass, including the start of its workers but not Python's
-imports. In each round every contestant has its turn, in a random order.
+imports. In each round every contestant runs once, in random order.
 """
 
 import argparse

@@ -1,6 +1,6 @@
-"""Trains in one of several processes with torch.nn.parallel.DistributedDataParallel over Gloo, or in one alone without it.
+"""Trains in one of several processes with torch.nn.parallel.DistributedDataParallel over Gloo, or in a single process without it.
 
-`ddp.py DIR` answers the lines of `parallel_bench serve DIR` (main.cpp); the work is the same.
+`ddp.py DIR` answers the same lines as `parallel_bench serve DIR` (main.cpp), and does the same work.
 """
 
 import json
@@ -43,7 +43,7 @@ def mean_loss(task):
 
 
 def join():
-    """Returns the seconds that it takes."""
+    """Joins the process group, and returns the seconds that this takes."""
     began = time.perf_counter()
     if WORLD_SIZE > 1 and not torch.distributed.is_initialized():
         torch.distributed.init_process_group("gloo")

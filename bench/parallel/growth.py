@@ -11,21 +11,21 @@ HOP, RATE, GRADIENTS = HOP * 1e-6, RATE * 1e9, GRADIENTS * 1e6
 CHUNK = 25 * 2**20  # ddp_bucket_cap_mb
 SMALL_MESSAGES = 2  # a step's results, and the requests of callbacks
 STORE_READ = 20e-6  # the store answers one process after another
-GENERATORS = 5e3  # bytes of the generators' state, of each process, in a checkpoint
+GENERATORS = 5e3  # bytes of each process's generator states in a checkpoint
 
 
 def ring_sum(processes, size):
-    """Gloo's all-reduce: each of 2 (N - 1) hops carries the N-th part."""
+    """Gloo's all-reduce: each of 2 (N - 1) hops carries 1/N of the data."""
     return 2 * (processes - 1) * (HOP + size / processes / RATE)
 
 
 def ring_gather(processes, size):
-    """Gloo's all-gather of `size` bytes of each process."""
+    """Gloo's all-gather of `size` bytes from each process."""
     return (processes - 1) * (HOP + size / RATE)
 
 
 def halving_doubling_sum(processes, size):
-    """An algorithm that Gloo's all-reduce doesn't use."""
+    """Recursive halving and doubling, which Gloo's all-reduce doesn't use."""
     return 2 * math.log2(processes) * HOP + 2 * (processes - 1) / processes * size / RATE
 
 
@@ -34,7 +34,7 @@ def gather_bytes(processes, size):
 
 
 def join(processes):
-    """Each process reads the address of each other from the store."""
+    """Each process reads every other process's address from the store."""
     return processes * (processes - 1) * STORE_READ
 
 

@@ -30,7 +30,7 @@ void export_all(const std::filesystem::path& folder) {
   for (const auto& workload : parallel_workloads()) {
     torch::manual_seed(1);
     const auto [inputs, targets] = workload.examples();
-    std::vector<std::int64_t> order;  // that of Etude's own loader with its default seed
+    std::vector<std::int64_t> order;  // as in Etude's loader with its default seed
     for (std::int64_t epoch = 0; std::ssize(order) < longest_training * workload.batch_size; ++epoch) {
       const etude::detail::KeyedPermutation next(inputs.size(0), seed, epoch);
       for (std::int64_t place = 0; place < inputs.size(0); ++place) order.push_back(next[place]);
@@ -75,7 +75,7 @@ void train(const Workload& workload, std::shared_ptr<Network> network, const Exa
   trainer.train();
 }
 
-/// Of the first examples.
+/// The mean loss over the first examples.
 double mean_loss(Network& network, const Examples& examples) {
   const torch::NoGradGuard no_grad;
   network.eval();
@@ -144,7 +144,7 @@ void serve(const std::filesystem::path& folder) {
   }
 }
 
-/// The median of several rounds.
+/// The time of a sum of this many floats: the median of several rounds.
 double microseconds(etude::Communicator& ranks, std::int64_t floats) {
   const auto tensor = torch::zeros({floats});
   std::vector<double> taken;

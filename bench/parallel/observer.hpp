@@ -17,7 +17,7 @@
 /// Observes a training in several processes from outside the library.
 namespace bench {
 
-/// The bytes that a process must send in the timed steps, with sums in a ring, which is the minimum.
+/// The bytes that a process must send in the timed steps if sums go around a ring, which sends the least.
 struct Traffic {
   double bytes = 0;
   std::int64_t messages = 0;
@@ -81,7 +81,7 @@ struct ObservedShards : Observed {
   static constexpr etude::ShardStage stage = etude::ShardedDataParallel<Stage>::stage;
 };
 
-/// While it lives, counts the bytes of the tensors that this thread allocates on the CPU. LibTorch calls it.
+/// While it exists, counts the bytes of the tensors that this thread allocates on the CPU. LibTorch calls it.
 class TensorMemory {
  public:
   TensorMemory()

@@ -1,5 +1,5 @@
-"""Steps/s of one and two processes, of Etude and of PyTorch's DistributedDataParallel in Python; bytes and memory of each
-process. Writes parallel.md and parallel.json.
+"""Measures the steps/s of Etude and of PyTorch's DistributedDataParallel in Python with one and two processes, and each process's
+traffic and memory. Writes parallel.md and parallel.json.
 
 Each contestant has its own processes, and only one contestant's processes work at a time. In each round every contestant
 trains each workload from the same initial weights, in a new random order of contestants. Only times of one round are compared.
@@ -21,7 +21,7 @@ from run import PeerFailed, info, left_out_table, say, table  # noqa: E402
 
 WORKLOADS = {"small": 500, "wide": 20, "transformer": 60}  # steps of a round
 IN_CHUNKS = ["wide"]  # the other workloads' gradients are smaller than the smallest chunk, 1 MiB
-TOLERANCE = 1e-2  # of the loss, relative to the other contestants' with as many processes
+TOLERANCE = 1e-2  # of the loss, relative to contestants with the same number of processes
 WHOLE = 1_000_000  # ddp_bucket_cap_mb that sends all gradients at once, after the backward pass
 
 
@@ -100,7 +100,7 @@ def messages(program):
 
 
 def contestants(options, left_out):
-    """Name: (its group, how it trains). Those with the same group share processes. Adds why a peer is missing to `left_out`."""
+    """By name: (group, how it trains). Contestants with the same group share processes. Records in `left_out` why a peer is missing."""
     serve = [options.program, "serve", options.data]
     etude, gloo = Group(serve, 2), Group(serve, 2, {"ETUDE_SHARED_MEMORY": "0"})
     present = {
@@ -159,7 +159,7 @@ def measure(options, present, left_out):
 
 
 def check_losses(results):
-    """All contestants with as many processes end at the same loss."""
+    """Checks that all contestants with the same number of processes end at the same loss."""
     for workload, answers in results.items():
         for first, alone in (("etude", False), ("etude_alone", True)):
             expected = answers[first][0]["loss"]
@@ -204,7 +204,7 @@ PAIRS = [
 
 
 def speed(of, to):
-    """The figure of `of` as a multiple of that of `to` in each round: the median, with quartiles."""
+    """The speed of `of` as a multiple of the speed of `to` in each round: the median, with quartiles."""
     ratios = [b["seconds"] / a["seconds"] for a, b in zip(of, to)]
     low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
     return f"{middle:.2f} ({low:.2f}–{high:.2f})"

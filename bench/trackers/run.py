@@ -24,7 +24,7 @@ NAMES = {"tensorboard": "TensorBoard", "wandb": "Weights & Biases, offline", "co
 
 
 def client(name):
-    """Two functions: log(numbers, step) as Hugging Face's callback calls the client, and close()."""
+    """Returns two functions: log(numbers, step), which calls the client as Hugging Face's callback does, and close()."""
     if name == "tensorboard":
         from torch.utils.tensorboard import SummaryWriter
 

@@ -67,7 +67,7 @@ inline void today(const Task& task) {
   }
 }
 
-/// The next batch, gathered whole.
+/// Gathers the batch of a step as a whole.
 inline Examples batch_of(const Task& task, std::int64_t step) {
   const auto rows = task.order.narrow(0, step * task.batch_size, task.batch_size);
   return {task.examples.inputs.index_select(0, rows), task.examples.targets.index_select(0, rows)};
@@ -169,7 +169,7 @@ void train_with_etude(const Task& task, bool bf16 = false) {
   trainer.train();
 }
 
-/// A callback that does a little at each step, one of many.
+/// One of many callbacks that each do a little at each step.
 template <int>
 struct Busy {
   void on(const etude::StepBegin&) { began = std::chrono::steady_clock::now(); }

@@ -2,10 +2,10 @@
 /// initial weights of each workload for all contestants. `train_bench info` prints LibTorch's version and the
 /// contestants.
 ///
-/// `train_bench NAME DIR` begins a training for each line `workload warmup steps slices with_loss`. It pauses
-/// before each slice of so many steps and after the last: it prints the time since it was resumed as a line
-/// of JSON and waits for an empty line. At the end it prints a line about the training, with its loss if
-/// `with_loss` is 1.
+/// `train_bench NAME DIR` begins a training for each line `workload warmup steps slices with_loss`. Before
+/// each slice of `steps` steps and after the last, it prints the time since it was resumed as a line of JSON
+/// and waits for an empty line. At the end it prints a line about the training, with the loss if `with_loss`
+/// is 1.
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -285,7 +285,7 @@ compiled = {}  # by workload: the network, its compiled loss, and the seconds of
 
 
 def pytorch_compile(task):
-    """Forward pass and loss are compiled together, once for all trainings of a workload, before the first step."""
+    """Compiles the forward pass and the loss together, once for all trainings of a workload, before the first step."""
     if task.name not in compiled:
         network = task.network
         function = torch.compile(lambda inputs, targets: loss_of(network.logits(inputs), targets))

@@ -1,4 +1,4 @@
-"""Training steps/s of Etude and its alternatives: writes train.md and train.json.
+"""Measures the training steps/s of Etude and its alternatives. Writes train.md and train.json.
 
 Each contestant has its own process, and only one of them works at a time. All of them train a workload together, from the
 same initial weights: in each round every contestant trains a slice of some 50 ms, in a new random order. Only slices of one
@@ -26,7 +26,7 @@ from ratios import describe, ratios
 
 HERE = Path(__file__).parent
 CPP = ["today", "best", "forward_backward", "etude", "etude_none", "etude_16", "etude_exported", "etude_bf16"]
-NEEDS_LIBTORCH = {"best": (2, 4)}  # its fused optimizers; an older one leaves it out
+NEEDS_LIBTORCH = {"best": (2, 4)}  # for its fused optimizers; an older LibTorch leaves it out
 PEERS = {  # with their packages
     "pytorch": ["torch", "safetensors"],
     "pytorch_default": ["torch", "safetensors"],
@@ -43,7 +43,7 @@ TOKENS = {"gpt2": 8 * 64}  # of a step
 SLICES = 4  # of a training
 CHECKED_SLICES = 8  # of the training whose loss is compared
 WARMUP = 3  # steps of a training before its first slice
-TOLERANCE = 1e-3  # of the loss, relative to that of `today`
+TOLERANCE = 1e-3  # of the loss, relative to `today`'s
 TOLERANCE_COMPILE = 5e-3  # fused kernels round differently, which the convolutional network amplifies
 TOLERANCE_BF16 = 0.1
 
@@ -135,8 +135,7 @@ class Contestant:
 
 
 def instruction_counter(process):
-    """A file from which to read the number of instructions that a process has retired, or None if the system has no such
-    counter."""
+    """Opens a file that counts the instructions that a process has retired; None if the system has no such counter."""
     perf_event_open = {"x86_64": 298, "aarch64": 241}.get(platform.machine())
     if sys.platform != "linux" or perf_event_open is None:
         return None
@@ -152,7 +151,7 @@ def say(text):
 
 
 def available(names, in_cpp, version, with_peers):
-    """Those of the named contestants that are available; reports the others."""
+    """Returns the named contestants that are available, and reports the missing ones."""
     present = []
     for name in names:
         packages = PEERS.get(name, []) if with_peers else []
@@ -234,7 +233,7 @@ def steps_of_slice(today, workload, seconds):
 def measure(names, threads, options, results, losses, left_out, write):
     """Adds all answers to `results`, {workload: {contestant: [answer of each training]}}, and to `losses`, {workload: {contestant: loss}}.
 
-    Adds why a peer has none to `left_out`."""
+    Records in `left_out` why a peer has none."""
     contestants = [Contestant(name, options, threads) for name in names]
     today = next(contestant for contestant in contestants if contestant.name == "today")
     steps = {}
@@ -270,7 +269,7 @@ def peak_memory(names, options):
 
 
 def loss_differences(losses):
-    """The difference of a loss from that of `today`, relative to it, by number of threads, workload and contestant."""
+    """The relative difference of each loss from `today`'s, by number of threads, workload and contestant."""
     return {
         (threads, workload, name): abs(loss - by_name["today"]) / by_name["today"]
         for threads, by_workload in losses.items()

@@ -63,8 +63,8 @@ inline torch::Tensor loss(torch::Tensor logits, torch::Tensor targets) {
   return torch::nn::functional::cross_entropy(logits, targets.flatten());
 }
 
-/// Whether weight decay applies to a parameter: as in Hugging Face's Trainer and Etude, not to biases and
-/// normalisations.
+/// True if weight decay applies to a parameter: as in Hugging Face's Trainer and Etude, it doesn't apply to
+/// biases and normalisations.
 inline bool decays(const std::string& parameter) {
   return !parameter.ends_with("bias") && parameter.find("norm") == std::string::npos &&
          parameter.find("ln_") == std::string::npos;

@@ -17,7 +17,7 @@ class CartPoles {
   /// The carts' positions [m] and speeds [m/s], and the poles' angles [rad] and angular speeds [rad/s]:
   /// [count, 4].
   const torch::Tensor& states() const { return states_; }
-  /// The steps since each began [count].
+  /// The steps since each episode began [count].
   const torch::Tensor& steps() const { return steps_; }
   void set(const torch::Tensor& states, const torch::Tensor& steps) { states_ = states, steps_ = steps; }
 

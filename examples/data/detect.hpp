@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-/// Images with 0 to 5 rectangles, the network, and the loss over lists of boxes, of the example detect.
+/// For the example detect: images with 0 to 5 rectangles, the network, and the loss over lists of boxes.
 
 constexpr std::int64_t side = 64, cells = 8, cell = side / cells, train_images = 512, test_images = 128,
                        batch_size = 16, epochs = 6;

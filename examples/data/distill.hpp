@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-/// Images of two stripes, the networks, the views and the losses of the example distill. The student learns
+/// For the example distill: images of two stripes, the networks, the views and the losses. The student learns
 /// from a frozen teacher, and from a slow copy of itself that sees another view of the same image.
 
 constexpr std::int64_t train_images = 2048, test_images = 512, batch_size = 64, epochs = 6, classes = 4,

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
-/// The network, the environment, the replay buffer and the settings of the example dqn.
+/// For the example dqn: the network, the environment, the replay buffer and the settings.
 
 constexpr std::int64_t updates = 6000, batch_size = 64, capacity = 5000, warmup = 200, evaluate_every = 1000;
 constexpr double learning_rate = 1e-3, discount = 0.99, tau = 0.01, clip_value = 1.0;

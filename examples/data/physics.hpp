@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-/// The equation, the points and the network of the example physics: u'' = -pi^2 sin(pi x) between -1 and 1,
+/// For the example physics: the points, the network, and the equation u'' = -pi^2 sin(pi x) between -1 and 1,
 /// with u = 0 at both ends, whose solution is sin(pi x).
 
 constexpr std::int64_t points = 64, adam_steps = 600, lbfgs_steps = 60, report_steps = 60;

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-/// Made-up ratings of items with tags, and the network with sparse embeddings, of the example recommend.
+/// For the example recommend: made-up ratings of items with tags, and a network with sparse embeddings.
 
 #ifndef USERS
 #define USERS 20000

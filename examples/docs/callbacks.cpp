@@ -34,7 +34,7 @@ void reads_and_writes() {
 
 // [derived]
 struct LogFirstSteps : etude::DefaultFlowCallback {
-  // The base's handlers, which the one below would hide.
+  // Keeps the base's handlers, which the one below would hide.
   using etude::DefaultFlowCallback::on;
   void on(const etude::StepEnd& e) {
     etude::DefaultFlowCallback::on(e);
@@ -98,7 +98,7 @@ struct LogWeights {
 
 // [before]
 struct Report {
-  // Another order is a compile error.
+  // Any other order is a compile error.
   using runs_after = etude::callbacks<LogWeights>;
   // Also after callbacks that are added at run time.
   static constexpr bool runs_last = true;

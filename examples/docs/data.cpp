@@ -186,8 +186,8 @@ void collators() {
   const auto batch = collator(
       {{{{torch::ones(3)}, {"input_ids"}}, {torch::tensor(0)}},
        {{{torch::ones(5)}, {"input_ids"}}, {torch::tensor(1)}}});
-  // batch.inputs["input_ids"] is [2, 5], and batch.inputs["attention_mask"] 1
-  // where it isn't padded
+  // batch.inputs["input_ids"] is [2, 5], and batch.inputs["attention_mask"] is
+  // 1 where it isn't padded
   // [/padding]
   check(
       batch.inputs["input_ids"].size(1) == 5,

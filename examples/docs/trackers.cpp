@@ -30,7 +30,7 @@ void by_name() {
        .args = args,
        .loss = torch::nn::CrossEntropyLoss(),
        .train_dataset = points(400)});
-  etude::add_trackers(trainer);  // those of --report_to tensorboard mlflow
+  etude::add_trackers(trainer);  // for example --report_to tensorboard mlflow
   // [/by_name]
   trainer.train();
   check(

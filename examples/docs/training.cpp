@@ -141,7 +141,7 @@ void own_loop() {
   etude::Trainer trainer(
       {.model = Net(), .args = args, .loss = torch::nn::MSELoss()},
       etude::quiet);
-  // May be left out: the first step begins.
+  // Optional: otherwise the first step begins.
   trainer.begin({.resume_from_checkpoint = etude::if_any});
   while (rounds-- > 0) {
     const auto [inputs, labels] = advance();  // the program's work
@@ -175,7 +175,7 @@ void own_losses() {
     const auto loss = -critic(drawn).mean();
     trainer.log("generator_loss", loss.detach());
     trainer.backward(loss);
-    // Makes the other optimizer's step, and does all that follows a step.
+    // Makes the other optimizer's step, and whatever follows a step.
     if (trainer.update().should_stop) break;
   }
   etude::TrainOutput output = trainer.finish();

@@ -183,7 +183,7 @@ inline std::string config_json(const Config& config) {
 }
 
 struct GPT2Impl : torch::nn::Module {
-  /// `files` are saved beside the weights; without any, config.json.
+  /// `files` are saved next to the weights; if there are none, config.json is.
   explicit GPT2Impl(const Config& config, etude::ModelFiles files = {})
       : files_(files.empty() ? etude::ModelFiles{{"config.json", config_json(config)}} : std::move(files)) {
     if (const auto faults = etude::field_faults(config); !faults.empty())

@@ -3,9 +3,9 @@
 
 compare.py NAME [--tolerance T | --at_least QUANTITY VALUE] [--kept N] --example PROGRAM ARGUMENT... --loop PROGRAM ARGUMENT...
 
-Both print lines like "epoch 3 loss 0.123456 accuracy 0.9", or "step 300 loss 0.123456": values of one epoch or step. With
---tolerance, those that both print must agree to this relative difference; with --at_least, the last value of the quantity must
-reach this one in both. With --kept, the example is the loop itself, of which at most N lines are changed or added.
+Both print lines like "epoch 3 loss 0.123456 accuracy 0.9", or "step 300 loss 0.123456": the values of one epoch or step. With
+--tolerance, values that both print must agree to this relative difference. With --at_least, the last value of QUANTITY must
+reach VALUE in both. With --kept, the example is the loop itself with at most N lines changed or added.
 """
 
 import difflib

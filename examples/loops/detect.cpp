@@ -1,4 +1,4 @@
-// The loop by hand that examples/detect.cpp replaces.
+// The handwritten loop that examples/detect.cpp replaces.
 
 #include "../data/detect.hpp"
 

@@ -1,4 +1,4 @@
-// The loop by hand that examples/distill.cpp replaces.
+// The handwritten loop that examples/distill.cpp replaces.
 
 #include "../data/distill.hpp"
 

@@ -1,4 +1,4 @@
-// The loop by hand that examples/dqn.cpp replaces.
+// The handwritten loop that examples/dqn.cpp replaces.
 
 #include "../data/dqn.hpp"
 

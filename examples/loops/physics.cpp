@@ -1,4 +1,4 @@
-// The loop by hand that examples/physics.cpp replaces.
+// The handwritten loop that examples/physics.cpp replaces.
 
 #include "../data/physics.hpp"
 

@@ -1,4 +1,4 @@
-// The loop by hand that examples/recommend.cpp replaces.
+// The handwritten loop that examples/recommend.cpp replaces.
 
 #include "../data/recommend.hpp"
 
@@ -8,7 +8,7 @@ int main() {
   torch::manual_seed(42);
   const auto data = ratings();
   Recommender model;
-  // Adam of LibTorch takes no sparse gradients; Adagrad does.
+  // LibTorch's Adam takes no sparse gradients; Adagrad does.
   std::vector<torch::Tensor> tables{model->user->weight, model->item->weight, model->tag->weight};
   torch::optim::Adagrad table_optimizer(tables, torch::optim::AdagradOptions(table_rate));
   torch::optim::Adam tower_optimizer(model->tower->parameters(), torch::optim::AdamOptions(tower_rate));

@@ -1,6 +1,6 @@
 """Etude for Conan 2: `conan create packaging/conan`, from the root of the repository.
 
-The dependencies are the system's: LibTorch isn't in ConanCenter, and must share fmt and the C++ standard library with Etude. Conan installs
+The dependencies come from the system: LibTorch isn't in ConanCenter, and must share fmt and the C++ standard library with Etude. Conan installs
 Debian's packages if tools.system.package_manager:mode allows it; LibTorch is the one that Etude's CMake config finds.
 """
 
@@ -60,7 +60,7 @@ class EtudeRecipe(ConanFile):
         rmdir(self, os.path.join(self.package_folder, "share", "doc"))
 
     def package_info(self):
-        # Etude's own CMake config, since it compiles the library with the LibTorch and the flags of the program.
+        # Programs use Etude's own CMake config, since it compiles the library with the program's LibTorch and flags.
         self.cpp_info.set_property("cmake_find_mode", "none")
         self.cpp_info.builddirs = [os.path.join("share", "cmake", "etude")]
         self.cpp_info.bindirs = []

@@ -1,7 +1,7 @@
 """The build backend of pyproject.toml: scikit-build-core's, which compiles Etude for the torch of the Python that pip installs into.
 
-pip hides that torch from the build, so that a torch among the build requirements would be another one. It is found here in spite of
-that; only where there is none does the build get the newest.
+pip hides that torch from the build, so a torch among the build requirements would be a different one. This backend finds it
+nevertheless; only if there is none does the build get the newest torch.
 """
 
 import importlib.util
@@ -19,17 +19,17 @@ state = "wheel"
 
 
 def find_torch():
-    """The folder of torch, which is not imported, or None."""
+    """The folder of torch, found without importing it, or None."""
     spec = importlib.util.find_spec("torch")
     if spec:
         return pathlib.Path(spec.submodule_search_locations[0])
-    # pip hides the packages by variables, which -E ignores, and python -m build by an environment, which has none.
+    # pip hides the packages with variables, which -E ignores; python -m build uses an environment, which sets no variables.
     found = subprocess.run([sys.executable, "-E", "-c", LOCATE], cwd="/", check=True, capture_output=True, text=True).stdout.strip()
     return pathlib.Path(found) if found else None
 
 
 def require_torch():
-    """The folder of torch, and its version without the part after a +, which says where it runs."""
+    """The folder of torch, and its version without a suffix such as +cpu."""
     folder = find_torch()
     if not folder:
         raise SystemExit("etude is built for an installed torch, and none is found: pip install torch")

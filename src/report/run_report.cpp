@@ -111,7 +111,7 @@ std::vector<RunReport> runs_of(std::string_view page) {
   return std::move(document.runs);
 }
 
-/// Drops the data that a comparison doesn't show; of the samples, it keeps the last step's.
+/// Drops the data that a comparison doesn't show; keeps only the last step's samples.
 void reduce(RunReport& run) {
   run.handlers.clear();
   std::int64_t last = 0;

@@ -31,7 +31,8 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t most_shown = 1000, most_params = 30, most_bars = 20, most_curves = 200,
                       most_points = 200, most_objectives = 4, most_best = 20, most_choices = 50;
 
-/// Places of trials by number: all of `order`, or its best half of `most` and others at equal distances.
+/// The sorted indices of the trials to show: all of `order`, or the best `most` / 2 and as many others at
+/// equal distances.
 std::vector<std::size_t> thinned(const std::vector<std::size_t>& order, std::size_t most) {
   auto kept = order;
   if (order.size() > most) {
@@ -47,8 +48,8 @@ std::vector<std::size_t> thinned(const std::vector<std::size_t>& order, std::siz
 
 std::string shown_text(std::string_view text) { return cut_text(text, 300); }
 
-/// When the first trial began and the last one ended, in seconds since 1970; null if that isn't known. Times
-/// outside the calendar are ignored.
+/// The first and the last time at which a trial began or ended, in seconds since 1970; null if none is known.
+/// Times outside the calendar are ignored.
 Json times_json(const std::vector<FrozenTrial>& trials) {
   constexpr double year_1 = -62135596800, year_10000 = 253402300800;
   std::optional<double> first, last;
@@ -72,8 +73,8 @@ Json importances_json(const std::map<std::string, double>& importances) {
   return json;
 }
 
-/// The best values of an objective so far, each with the place of the trial that reached it. A step that is
-/// narrower than a five-thousandth of the axis can't be seen.
+/// The best values of an objective so far, each with the index of the trial that reached it. Leaves out steps
+/// narrower than a five-thousandth of the axis, which can't be seen.
 Json best_so_far_json(const std::vector<FrozenTrial>& trials, std::size_t objective,
                       StudyDirection direction) {
   auto json = Json::array();
@@ -134,7 +135,7 @@ Json param_json(const std::vector<FrozenTrial>& trials, const std::vector<std::s
   return json;
 }
 
-/// The values that a trial reported, by step: at most so many, with the last.
+/// The values that a trial reported, by step: about `most_points` at equal distances, and the last.
 Json reports_json(const FrozenTrial& trial) {
   const auto& reports = trial.intermediate_values;
   const auto stride = (reports.size() - 1) / most_points + 1;

@@ -93,7 +93,7 @@ struct Study::Storage {
   };
   struct Place {
     std::size_t study, number;
-    std::string worker = {};  ///< the one that runs the trial
+    std::string worker = {};  ///< the worker that runs the trial
   };
 
   /// Trials of other studies in the journal are only counted.

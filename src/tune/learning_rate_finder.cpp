@@ -213,7 +213,7 @@ std::string LearningRateCurve::text(int width, int height) const {
   return text + detail::suggestions_text(*this) + "\n";
 }
 
-// Not a page with the script of the other charts, since documents and trackers show images without scripts.
+// Not a page with the charts' script, since documents and trackers show images without scripts.
 std::string LearningRateCurve::svg() const {
   constexpr double width = 640, height = 400, left = 60, right = 20, top = 20, bottom = 50;
   const detail::Frame frame(*this);

@@ -61,8 +61,8 @@ std::int64_t bytes_of_batches(const std::vector<Batch>& group, std::int64_t coun
   return bytes / static_cast<std::int64_t>(group.size()) * count;
 }
 
-/// The memory apart from weights and moments: of forward and backward passes when gradients already exist,
-/// and of a whole step including gradients that exist only during it.
+/// The memory apart from weights and moments: for forward and backward passes when gradients already exist,
+/// and for a whole step, including gradients that exist only during it.
 struct MeasuredStep {
   std::int64_t activations = 0;
   std::int64_t step = 0;

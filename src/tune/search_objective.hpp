@@ -55,7 +55,7 @@ inline std::int64_t number_attr(const nlohmann::ordered_json& attrs, const char*
              : 0;
 }
 
-/// True if the name is that of a direct entry of a folder.
+/// True if the name can be a direct entry of a folder.
 inline bool is_entry_name(std::string_view name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == name.npos;
 }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# check.sh FOLDER WAYS CMAKE_ARGUMENT...: configures, builds and runs the projects beside this file from scratch, in FOLDER. With SMALL set,
+# check.sh FOLDER WAYS CMAKE_ARGUMENT...: configures, builds and runs the projects next to this file from scratch, in FOLDER. With SMALL set,
 # each builds a program without a trainer, in seconds.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -30,7 +30,7 @@ for way in $ways; do
   fi
   cmake -S "$here/$way" -B "$folder/$way" --log-level=WARNING -DCMAKE_PREFIX_PATH="$folder/installed" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 \
         -DCMAKE_CXX_COMPILER_LAUNCHER="$(command -v ccache || true)" "$@"
-  # With trackers it takes minutes, and doesn't depend on the way.
+  # The program with trackers takes minutes to compile, and is the same whichever way it finds Etude, so only one way builds it.
   if [ -n "${SMALL:-}" ]; then
     cmake --build "$folder/$way" --target small
     run small '2 + 2 = 4'

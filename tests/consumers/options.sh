@@ -1,6 +1,6 @@
 #!/bin/sh
-# options.sh FOLDER COMPILER...: a program links with a library compiled with its own options. With other options it doesn't, and
-# the linker's error names the one that differs.
+# options.sh FOLDER COMPILER...: a program links with a library compiled with the same options. With different options it doesn't,
+# and the linker's error names the option that differs.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 mkdir -p "$1"

@@ -45,7 +45,7 @@ int main() {
   handler.call_event(Tick{7});
 }
 PROGRAM
-# project COMPONENTS: a project that finds them.
+# project COMPONENTS: makes a project that finds them.
 project() {
   rm -rf project
   mkdir project

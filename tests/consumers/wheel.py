@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """wheel.py FOLDER PYTHON: builds the wheel for the torch of that Python, installs it into a new environment in FOLDER, and uses it there: the
-program, its Python tools, and a C++ project that finds the libraries. CXX is the compiler, as everywhere."""
+program, its Python tools, and a C++ project that finds the libraries. CXX names the compiler."""
 
 import email.parser
 import json
@@ -16,7 +16,7 @@ import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-# What a machine with Python and torch has.
+# Libraries that any machine with Python and torch has.
 PROVIDED = re.compile(r"^(linux-vdso|ld-linux-x86-64|/lib64/ld-linux-x86-64|lib(c|m|dl|rt|pthread|resolv|util|stdc\+\+|gcc_s))\.so")
 PROJECT = """cmake_minimum_required(VERSION 3.25)
 project(consumer LANGUAGES CXX)
@@ -78,7 +78,7 @@ def check_wheel(wheel, torch_version):
 
 
 def check_libraries(package, packages, torch):
-    """Every library that the program loads is in the environment, or on each machine that runs torch."""
+    """Every library that the program loads is in the environment, or on any machine that runs torch."""
     for binary in [package / "bin" / "etude", *(package / "lib").iterdir()]:
         lines = run("ldd", binary).strip().splitlines()
         for line in lines:
@@ -93,7 +93,7 @@ def check_program(bin_folder, version, torch_version, folder):
     etude = bin_folder / "etude"
     check(run(etude, "--version").startswith(f"etude {version} (LibTorch {torch_version}"), "wrong version:", run(etude, "--version"))
     check("seed" in run(etude, "describe", "seed"), "etude describe seed should describe it")
-    # Statuses and messages are the program's.
+    # The package passes on the program's exit statuses and messages.
     check("nowhere" in run(etude, "inspect", folder / "nowhere", status=3), "etude inspect should name what is missing")
     python = bin_folder / "python"
     check(run(python, "-m", "etude", "--version") == run(etude, "--version"), "python -m etude should be the program")
@@ -161,7 +161,7 @@ def check_project(bin_folder, package, version, torch_version, torch, folder):
         (project / "CMakeLists.txt").write_text(PROJECT.format(version=short, components=components, first=ROOT / "examples" / "first.cpp"))
         shutil.rmtree(project / "build", ignore_errors=True)
         launcher = f"-DCMAKE_CXX_COMPILER_LAUNCHER={shutil.which('ccache') or ''}"
-        # No other Python's torch is found by chance.
+        # Keeps CMake from finding another Python's torch by chance.
         return run(
             "cmake", "-S", project, "-B", project / "build", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", f"-DCMAKE_PREFIX_PATH={prefix}", launcher, *arguments,
             status=status, environment={"PATH": f"{bin_folder}:{os.environ['PATH']}"},
@@ -199,7 +199,7 @@ def check_project(bin_folder, package, version, torch_version, torch, folder):
 
 def main():
     folder = pathlib.Path(sys.argv[1]).resolve()
-    # The path of an environment's Python, which is a link to another.
+    # Doesn't resolve links, since an environment's Python is a link to another.
     python = pathlib.Path(sys.argv[2]).absolute()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

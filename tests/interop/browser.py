@@ -26,7 +26,7 @@ QUIET = (
 
 
 class Browser:
-    """Ends the test as skipped without a Chromium. Its profile is a folder of its own, gone at the end."""
+    """Starts Chromium with a temporary profile. Without Chromium, the test is skipped."""
 
     def __init__(self):
         program = next(filter(None, map(shutil.which, PROGRAMS)), None)
@@ -117,7 +117,7 @@ class Page:
 
     def wait_loaded(self):
         self.browser.wait_for("Page.loadEventFired", self.session)
-        # Two frames, so that observers of sizes have run.
+        # Waits for two frames, so that size observers have run.
         self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def evaluate(self, expression):
@@ -132,7 +132,7 @@ class Page:
             self.call("Input.dispatchKeyEvent", type=kind, key=key, **text)
 
     def errors(self):
-        """Texts on the console, exceptions, and addresses that the page asked for besides its own."""
+        """Texts on the console, exceptions, and addresses that the page requested besides its own."""
         found = []
         for event in self.browser.events:
             if event.get("sessionId") != self.session:
@@ -161,7 +161,7 @@ class Page:
 
 
 def looks(browser, kind, file, windows, shots=None):
-    """Yields the page in each window, a width and "light" or "dark", with its description. Checks what any page promises, and writes
+    """Yields the page in each window, a width and "light" or "dark", with its description. Checks what every page must satisfy, and writes
     a screenshot into the folder `shots`."""
     for width, scheme in windows:
         page, what = Page(browser, file, width, 900, scheme), f"{kind}, {width} px, {scheme}"

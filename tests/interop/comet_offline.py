@@ -1,4 +1,4 @@
-"""Archives: their contents as Comet's package reads them, and that they are created after every kind of end."""
+"""Checks archives: their contents as Comet's package reads them, and that a run creates one however it ends."""
 
 import csv
 import glob

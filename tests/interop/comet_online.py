@@ -89,7 +89,7 @@ def online_is_what_the_package_sends():
         check(file.read() in uploads["out/checkpoint-8/trainer_state.json"], "a file's bytes")
     check("wait in" not in reported.err, reported.err)
 
-    # The package, online or uploading an archive of ours, sends the same under the same names.
+    # The package, online or uploading an archive of ours, sends the same data under the same names.
     package = Server()
     python(REFERENCE, folder.path, ONLINE="1", COMET_API_KEY=KEY, COMET_URL_OVERRIDE=package.address, ASSETS=folder.path + "/out")
     folder.train("--odd", "true", COMET_MODE="offline", COMET_START_EXPERIMENT_TAGS="a")
@@ -97,7 +97,7 @@ def online_is_what_the_package_sends():
     ours, theirs = bodies(server), bodies(package)
     for path in ours:
         if path.endswith(("/set-start-end-time", "/tags", "/upload-asset")):
-            continue  # the package has other addresses for these; REST has them in its own client
+            continue  # the package uses other addresses for these; its REST client has them
         check(path in theirs, f"the package doesn't know {path}: {sorted(theirs)}")
         check(ours[path] <= theirs[path], f"{path}: {ours[path]}, and the package's are {theirs[path]}")
     server.stop()

@@ -18,7 +18,7 @@ class Server:
         self.requests, self.mode, self.lock = [], mode, threading.Lock()
         self.experiments = set() if experiments is None else experiments
         self.lose_next_open = False
-        self.refused = set()  # names of metrics and parameters: the whole of a batch with one of them is refused
+        self.refused = set()  # names of metrics and parameters: a batch with one of them is refused as a whole
         server = self
 
         class Handler(http.server.BaseHTTPRequestHandler):

@@ -91,8 +91,8 @@ class Reported:
         return sorted((tracked(name), step, value) for step, logs in self.logs for name, value in logs.items())
 
     def could_have_left(self, points):
-        """Whether a killed run left these: its points, with all, some or none of its last log, which it prints before a tracker
-        writes it value by value."""
+        """True if a killed run can have left these points: all its points, with all, some or none of its last log, which it prints before
+        a tracker writes it value by value."""
         whole, self.logs = self.logs, self.logs[:-1]
         without, self.logs = self.points(), whole
         return Counter(without) <= Counter(points) <= Counter(self.points())

@@ -1,6 +1,7 @@
-"""`etude train` beside Python's own training: images in folders, a text, a table; killed and resumed; the commands of docs/train-without-cpp.md.
+"""Compares `etude train` with Python's own training: images in folders, a text, a table; killed and resumed; and the commands of
+docs/train-without-cpp.md.
 
-The first argument is the program etude. The Python package is put together around it as the wheel has it."""
+The first argument is the program etude. The Python package is put together around it, as in the wheel."""
 
 import csv
 import json
@@ -32,7 +33,7 @@ except ImportError as error:
 
 torch.set_num_threads(1)
 os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-# The same for the Python of commands, before torchvision is imported there.
+# Does the same in any Python that a command starts, before it imports torchvision.
 DECLARE_OPERATORS = """
 import sys
 class Finder:
@@ -100,7 +101,7 @@ def batches_of(*tensors):
 
 
 def write_photos(folder, kinds, each, seed):
-    """Pictures of some sizes, each class around a colour of its own."""
+    """Pictures of several sizes, each class in shades of one colour."""
     generator = torch.Generator().manual_seed(seed)
     for number, kind in enumerate(kinds):
         (folder / kind).mkdir(parents=True)
@@ -202,7 +203,7 @@ def write_table(path, rows, seed):
 
 
 def check_table(folder):
-    """A table by the program, by the Trainer of the Python package with a model of its own, and by Python."""
+    """Trains on a table with the program, with the Python package's Trainer and a module, and in Python."""
     from etude import Trainer, TrainingArguments
     from etude.export import export_model
 
@@ -268,7 +269,7 @@ def check_refusals(folder):
 
 
 def check_page(folder):
-    """The page's commands and Python, in order. What it downloads are small models with the same names, in folders."""
+    """Runs the page's commands and Python in order. Small models with the same names, in folders, replace its downloads."""
     os.chdir(folder)
     write_photos(folder / "photos" / "train", ("cat", "cow", "dog"), 32, seed=3)
     write_photos(folder / "photos" / "test", ("cat", "cow", "dog"), 4, seed=4)

@@ -10,7 +10,7 @@ from exported_tools import batch_at, close, exported_models, loss_of, run, safet
 from exported_folders import check_classes, set_dropout
 from export import export_model
 
-# .ci/run makes fewer.
+# .ci/run runs fewer steps.
 STEPS, ROWS = int(os.environ.get("ETUDE_STEPS", "100")), 24
 SAVED, KILLED = STEPS * 2 // 5, STEPS * 3 // 5
 SGD = ["--optim", "sgd", "--optim_args", "fused=false", "--lr_scheduler_type", "constant", "--max_grad_norm", 0, "--logging_strategy", "no"]
@@ -61,7 +61,7 @@ def check_model(make, folder):
         expected = sum(loss_of(model, batch, kind).item() for batch in batches) / len(batches)
     check(close(metrics["eval_loss"], expected, 1e-5), f"{name}: eval_loss is {metrics['eval_loss']}, expected {expected}")
 
-    # The weights back in Python give the same outputs.
+    # Loaded back in Python, the weights give the same outputs.
     back = loaded(make, model, folder / "run" / "final").eval()
     with torch.no_grad():
         for batch in batches:
@@ -70,7 +70,7 @@ def check_model(make, folder):
     changed = [key for key, value in back.state_dict().items() if not torch.equal(value, start[key])]
     check(changed, f"{name}: training has changed nothing")
 
-    # Killed, and resumed to the bit.
+    # A run that is killed and resumed ends bit-identical.
     saving = [*common, "--max_steps", STEPS, "--save_steps", SAVED]
     run(folder / "killed", folder / f"{name}.pt2", folder / "data.safetensors", kind, *saving, kill_at=KILLED)
     resumed, _ = run(folder / "killed", folder / f"{name}.pt2", folder / "data.safetensors", kind, *saving)

@@ -76,7 +76,7 @@ with tempfile.TemporaryDirectory() as folder:
     with torch.no_grad():
         check(close(back.module()(x), model(x)), "trained.pt2 gives other outputs")
 
-    # The graph that counts its calls can't be served in evaluation mode; a program of one that doesn't can.
+    # A graph that counts its calls can't be served in evaluation mode, so this serves one that doesn't.
     inference = torch.nn.Sequential(torch.nn.Linear(1, 8), torch.nn.Dropout(0.5), torch.nn.Tanh(), torch.nn.Linear(8, 1))
     torch.export.save(torch.export.export(inference, (torch.zeros(4, 1),), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},)), folder / "serve.pt2")
     inference.eval()

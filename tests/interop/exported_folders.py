@@ -5,7 +5,7 @@ from checks import check
 
 
 def classes_that_take(config):
-    """Every class of transformers that from_pretrained of one of its Auto classes makes of a configuration."""
+    """Every transformers class that an Auto class's from_pretrained makes from a configuration."""
     from transformers.models.auto import modeling_auto
 
     found = []
@@ -17,7 +17,7 @@ def classes_that_take(config):
 
 
 def check_classes(folder, model, reference):
-    """Every class reads from a folder that C++ saved what it reads from `reference`, where save_pretrained of `model` saves the same weights."""
+    """Checks that every class reads the same from a folder that C++ saved as from `reference`, where `model.save_pretrained` saves the same weights."""
     model.save_pretrained(reference)
     classes = []
     for cls in classes_that_take(model.config):
@@ -37,7 +37,7 @@ def check_classes(folder, model, reference):
 
 
 def set_dropout(model, probability):
-    """Sets dropout of every kind, with batch norms and the rest in training mode."""
+    """Sets dropout of every kind, without changing the mode of batch norms and the rest."""
     for module in model.modules():
         for name in ("p", "dropout", "attention_dropout", "attn_pdrop", "drop_prob", "activation_dropout", "attention_probs_dropout_prob", "dropout_prob", "dropout_rate"):
             if isinstance(getattr(module, name, None), float):

@@ -17,12 +17,12 @@ SGD = ["--optim", "sgd", "--optim_args", "fused=false", "--lr_scheduler_type", "
 
 
 def block(channels):
-    # Without a bias, whose gradient in front of a batch norm is zero or nearly, depending on how the machine rounds.
+    # Without a bias: before a batch norm, its gradient is zero or nearly zero, depending on how the machine rounds.
     return torch.nn.Sequential(torch.nn.Linear(channels, 8, bias=False), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.5))
 
 
 class Model(torch.nn.Module):
-    """The dropouts of the head are off, so that C++ needs no random numbers of Python."""
+    """The dropouts of the head are off, so that C++ needs no random numbers from Python."""
 
     def __init__(self):
         super().__init__()
@@ -35,7 +35,7 @@ class Model(torch.nn.Module):
 
 
 class KeepsItsNormsFrozen(Model):
-    """As many models of detection do it."""
+    """Keeps its norms in evaluation mode, as many detection models do."""
 
     def train(self, mode=True):
         super().train(mode)

@@ -13,7 +13,7 @@ from export import dynamic_shapes, export_model, register_named_tuple
 ROWS, SIZE, STEPS, SEEDS, RATE = 24, 6, 30, 6, 0.05
 SGD = ["--optim", "sgd", "--optim_args", "fused=false", "--learning_rate", RATE, "--lr_scheduler_type", "constant", "--max_grad_norm", 0,
        "--save_strategy", "no", "--logging_strategy", "no", "--per_device_train_batch_size", SIZE, "--per_device_eval_batch_size", SIZE]  # fmt: skip
-# Operators that draw numbers and don't say whether they do so in evaluation too, of models with stochastic depth.
+# In models with stochastic depth: operators that draw numbers and don't say whether they also do so in evaluation.
 NOT_SWITCHED = {"convnext": "aten::bernoulli_"}
 
 
@@ -37,7 +37,7 @@ def trained(model, data, kind, steps):
 
 
 def check_dropout(make, folder):
-    """The mean loss over seeds is Python's to 4 standard errors, and without dropout it is farther away."""
+    """The mean loss over seeds is within 4 standard errors of Python's; without dropout it is farther away."""
     name, probability = make.__name__, 0.3
     torch.manual_seed(1)
     model, data, kind = make(ROWS)
@@ -86,7 +86,7 @@ def check_one_graph(make, folder):
     name = make.__name__
     torch.manual_seed(1)
     model, data, kind = make(ROWS)
-    trained(model, data, kind, 5)  # so that statistics aren't those of the start
+    trained(model, data, kind, 5)  # so that the statistics aren't the initial ones
     model.train()
     save_one_graph(model, data, kind, folder / "model.pt2")
     safetensors.torch.save_file(data, folder / "data.safetensors")

@@ -1,4 +1,4 @@
-"""A training of GPT-2 goes from C++ to Python and back, in a loop and with Hugging Face's Trainer, as if it had stayed."""
+"""A GPT-2 training moves from C++ to Python and back, in a loop and with Hugging Face's Trainer, and ends as if it had stayed."""
 
 import pathlib
 import subprocess
@@ -33,7 +33,7 @@ def cpp(name, steps, *arguments):
 
 
 def python(model, optimizer, steps):
-    """Steps, numbered from 1, of a loop that anybody would write; an epoch's last batch is shorter."""
+    """The losses of an ordinary loop, by step from 1; an epoch's last batch is shorter."""
     batches = -(-ROWS // SIZE)
     losses = {}
     model.train()
@@ -47,7 +47,7 @@ def python(model, optimizer, steps):
 
 
 def trainer(model, checkpoint):
-    """The losses of a training by Hugging Face's Trainer that goes on from a checkpoint."""
+    """The losses of a training by Hugging Face's Trainer that continues from a checkpoint."""
     arguments = transformers.TrainingArguments(
         folder / "theirs", max_steps=2 * LEG, per_device_train_batch_size=SIZE, optim="adamw_torch", learning_rate=RATE, weight_decay=DECAY,
         lr_scheduler_type="constant", max_grad_norm=0, train_sampling_strategy="sequential", logging_steps=1,

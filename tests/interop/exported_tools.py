@@ -1,4 +1,4 @@
-"""What the tests of exported models share: the program of exported.cpp, and models without dropout."""
+"""Shared by the tests of exported models: the program of exported.cpp, and models without dropout."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import sys
 from checks import check
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-# torchvision lies apart, since its operators aren't compiled for this torch, and transformers would import it.
+# torchvision is in a separate folder, since its operators aren't compiled for this torch, and transformers would import it.
 sys.path += [str(ROOT / ".venv" / "vision"), str(ROOT / "tools")]
 try:
     import accelerate  # transformers' Trainer needs it
@@ -45,7 +45,7 @@ def loss_of(model, batch, kind):
 
 
 def batch_at(data, step, size):
-    """The batch of a step from 0, if the examples go round in order."""
+    """The batch of a step, counted from 0, if the examples repeat in order."""
     begin = step * size % len(next(iter(data.values())))
     return {name: value[begin : begin + size] for name, value in data.items()}
 

@@ -41,7 +41,7 @@ def theirs(model, data, folder, arguments):
     )
     trainer.remove_callback(transformers.PrinterCallback)
     if isinstance(model, transformers.BertForSequenceClassification):
-        trainer.loss_is_scaled_for_ga = False  # it takes BERT's loss for one that is divided by the items of the group
+        trainer.loss_is_scaled_for_ga = False  # the Trainer assumes that BERT's loss is divided by the items of the group
     trainer.train()
     return list(trainer.state.log_history), trainer.evaluate()
 
@@ -57,7 +57,7 @@ def check_model(name, make, data, folder, **more):
     arguments = [text for key, value in given.items() for text in (f"--{key}", str(value))]
     losses, metrics = run(folder / "ours", folder / "model.pt2", folder / "data.safetensors", kind, *arguments)
     ours = json.loads((folder / "ours" / "trainer_state.json").read_text())["log_history"]
-    # The Trainer's eval_loss is the mean of its batches' losses, whatever number of labels they have: here it has one.
+    # The Trainer's eval_loss is the mean over its batches, however many labels each has, so this evaluates in a single batch.
     expected, expected_metrics = theirs(model, data, folder / "theirs", given | {"per_device_eval_batch_size": ROWS})
 
     same(len(losses), STEPS, "the number of steps")
@@ -79,7 +79,7 @@ def check_model(name, make, data, folder, **more):
 
 torch.manual_seed(2)
 text = exported_models.text(ROWS, masked=False)
-# Micro-batches with different numbers of labels, which weigh accordingly.
+# Micro-batches have different numbers of labels, which are their weights.
 text["labels"][torch.rand(text["labels"].shape) < torch.rand(ROWS, 1)] = -100
 # No token is predicted there, but the Trainer divides GPT-2's loss by the number of all labels.
 without_first = text | {"labels": text["labels"].index_fill(1, torch.tensor([0]), -100)}

@@ -1,4 +1,4 @@
-"""What tools/export.py makes of a model: its inputs, tied weights, experts, adapters, and its messages; what C++ saves goes back."""
+"""Checks how tools/export.py handles inputs, tied weights, experts and adapters, and its messages; Python loads what C++ saves."""
 
 import argparse
 import contextlib
@@ -42,7 +42,7 @@ def notes_of(path):
 
 
 def trained_beside(folder, model, data, inputs=None, names=None):
-    """Trains `model`, whose forward gives the loss, in Python and in C++; the losses must agree. `names` gives forward's inputs their fields of the data."""
+    """Trains `model`, whose forward gives the loss, in Python and in C++; the losses must agree. `names` makes forward's inputs from the data's fields."""
     set_dropout(model, 0.0)
     nested = names or (lambda batch: batch)
     export.export_model(model, inputs or nested({name: value[:4] for name, value in data.items()}), folder / "model.pt2")
@@ -96,7 +96,7 @@ def check_same_tensor_twice():
 
 
 def check_tied_of_bert():
-    """The bias of the scores, too, has two names."""
+    """The bias of the scores has two names too."""
     torch.manual_seed(2)
     config = transformers.BertConfig(**{name: value for name, value in SMALL.items() if name != "num_key_value_heads"})
     model = transformers.BertForMaskedLM(config)
@@ -108,7 +108,7 @@ def check_tied_of_bert():
 
 
 def check_experts():
-    """They export from a function as from the command line, with a router's loss."""
+    """Experts export from a function as from the command line, with a router's loss."""
     torch.manual_seed(3)
     config = transformers.MixtralConfig(**SMALL, num_local_experts=4, output_router_logits=True, tie_word_embeddings=True)
     model = transformers.MixtralForCausalLM(config)
@@ -161,7 +161,7 @@ def check_configuration_in_another():
 
 
 def says(*arguments):
-    """What the script says before it ends."""
+    """The script's message when it exits."""
     sys.argv = ["export.py", *map(str, arguments)]
     try:
         with contextlib.redirect_stdout(io.StringIO()):

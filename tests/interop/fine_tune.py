@@ -1,4 +1,4 @@
-"""The examples fine_tune and classify_texts train models that tools/export.py exported, on what Python wrote; transformers loads the results."""
+"""The examples fine_tune and classify_texts train models that tools/export.py exported, on data that Python wrote; transformers loads the results."""
 
 import os
 import pathlib
@@ -50,7 +50,7 @@ def fine_tune(folder):
 
 
 def tables():
-    """Texts, in one kind of which a word is frequent, as columns by name."""
+    """Texts with labels, as columns by name; each label has a word that is frequent in its texts."""
     generator = torch.Generator().manual_seed(1)
     words = ["good", "bad", "film", "music", "actor", "plot"]
 
@@ -70,7 +70,7 @@ def small_tokenizer(texts):
 
 
 def data_from_python(folder):
-    """The page's Python and C++ as they are, except for what it downloads and the pictures, of which there are random ones."""
+    """Runs the page's Python and C++ as they are, except for its downloads and its pictures, which are random here."""
     downloads, table, model, result, text, tokens, pictures = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "data-from-python.md").read_text(), re.M | re.S)
     check("load_dataset" in downloads and "pipeline" in result, "the page has other parts")
     torch.manual_seed(1)

@@ -1,4 +1,4 @@
-"""The example gpt2 beside transformers' GPT2LMHeadModel: scores, generation, training, and folders of each that the other loads."""
+"""Compares the example gpt2 with transformers' GPT2LMHeadModel: scores, generation, training; each loads the other's folders."""
 
 import json
 import os
@@ -65,7 +65,7 @@ def generated(folder, model_folder, *arguments):
 
 @torch.no_grad()
 def check_generation(folder, model):
-    """Greedy generation agrees with theirs and, computed without a cache, beyond the context too; the likeliest of one token is greedy."""
+    """Greedy generation agrees with transformers', and beyond the context with scores computed without a cache; --top_k 1 is greedy too."""
     new = CONTEXT - len(PROMPT)
     seen = generated(folder, "theirs", "--temperature", 0, "--max_new_tokens", new)
     prompt = torch.tensor([PROMPT])
@@ -108,7 +108,7 @@ def losses(folder, output):
 
 
 def python_losses(model, inputs, labels):
-    """The loop that Python writes. Biases and the parameters of normalizations don't decay."""
+    """A training loop in Python. Biases and the parameters of normalizations don't decay."""
     groups = [{"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": DECAY},
               {"params": [p for p in model.parameters() if p.dim() == 1], "weight_decay": 0}]
     optimizer = torch.optim.AdamW(groups, lr=RATE)
@@ -149,7 +149,7 @@ def check_training(folder, model):
 
 
 def check_new_model(folder):
-    """A model with weights of its own is one of transformers: config.json, names, and how they are drawn. Each byte of a text is a token."""
+    """A model with new weights is a transformers model: config.json, names and initialization. Each byte of a text is a token."""
     text = pathlib.Path(__file__).read_bytes()[: 10 * CONTEXT + 1]
     pathlib.Path(folder, "text.py").write_bytes(text)
     said = run(folder, "--data", "text.py", "--eval_data", "text.py", "--token_type", "uint8", "--vocab_size", 256, "--n_positions", CONTEXT, "--n_embd", 96,

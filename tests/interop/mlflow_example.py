@@ -1,4 +1,4 @@
-"""Runs examples/mlflow_metrics against a server that records its requests, and checks these.
+"""Runs examples/mlflow_metrics against a server that records its requests, and checks them.
 
 usage: mlflow_example.py PROGRAM [ARGUMENT...]
 """

@@ -186,7 +186,7 @@ class Training:
             return file.read()
 
     def loop_seconds(self):
-        """The time from the first log to that of the last step."""
+        """The time from the first log to the log of the last step."""
         return self.times[-2] - self.times[0]
 
     def spools(self):
@@ -216,7 +216,7 @@ def histories_of(client, run):
 
 
 def the_run(client, experiment="0", count=1):
-    """The newest run of an experiment that has `count`."""
+    """The newest run of an experiment, which must have `count` runs."""
     runs = client.search_runs([experiment], order_by=["attributes.start_time DESC"])
     same(len(runs), count, f"runs of experiment {experiment}")
     return runs[0]

@@ -1,5 +1,5 @@
-"""Cuts the link between two processes of examples/several_processes, each in a network namespace of its own, in the midst of training:
-both end with an error that names the other, and start again to the weights of an unbroken run.
+"""Cuts the link between two processes of examples/several_processes, each in a separate network namespace, during training: both end
+with an error that names the other, and after a restart they reach the weights of an unbroken run.
 
 usage: namespaces.py PROGRAM, as root
 """
@@ -61,7 +61,7 @@ class Machines:
             ip("-n", name, "link", "set", link, "up" if up else "down")
 
     def start(self, rank, program, folder):
-        """As torchrun does on a machine with one process."""
+        """Starts a process as torchrun does on a machine with one process."""
         environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
                        "MASTER_ADDR": "10.213.7.1", "MASTER_PORT": "29500", "GLOO_SOCKET_IFNAME": self.links[rank], "OMP_NUM_THREADS": "1"}
         command = ["ip", "netns", "exec", self.names[rank], program, "--output_dir", folder, "--disable_tqdm", "true", "--num_train_epochs",

@@ -1,4 +1,4 @@
-"""We read what NumPy saves, in each version of its format, to the bit, and NumPy reads what we save."""
+"""We read what NumPy saves bit for bit, in each version of its format, and NumPy reads what we save."""
 
 import pathlib
 import subprocess

@@ -1,4 +1,4 @@
-/// Writes pages of trainings that are made up, for report.py: `report KIND FOLDER [NUMBER]`.
+/// Writes pages of made-up trainings for report.py: `report KIND FOLDER [NUMBER]`.
 
 #include <algorithm>
 #include <cmath>

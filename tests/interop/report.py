@@ -12,7 +12,7 @@ from checks import check, same
 
 SHOTS = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
 
-# Where a text is on another, or isn't readable: the contrast of WCAG 2 between a text and its ground.
+# The least contrast between a text and its background, as WCAG 2 defines it, and where that is.
 CONTRAST = """(() => {
   const parts = text => text.match(/[\\d.]+/g).map(Number);
   const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
@@ -37,14 +37,14 @@ def write(kind, folder, *more):
 
 
 def charts(page):
-    """The titles of the charts, and the points of the lines of each."""
+    """The charts' titles, and the number of points in each line."""
     return page.evaluate(
         """[...document.querySelectorAll('figure:has(svg.chart)')].map(figure => [figure.querySelector('figcaption').textContent,
         [...figure.querySelectorAll('.line:not(.faint)')].map(line => (line.getAttribute('d').match(/[ML]/g) ?? []).length)])"""
     )
 
 
-# Where a row of charts, tiles or sections ends before the others, in pixels.
+# The gaps, in pixels, at the ends of the rows of charts, tiles or sections.
 HOLES = """[...document.querySelectorAll('.charts,.tiles,.pair')].flatMap(grid => {
   const ends = new Map(), right = grid.getBoundingClientRect().right;
   for (const each of grid.children) { const box = each.getBoundingClientRect(); ends.set(box.top, Math.max(ends.get(box.top) ?? 0, box.right)); }

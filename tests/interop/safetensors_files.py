@@ -1,4 +1,4 @@
-"""Python's safetensors reads what we write, to the bit, and we read what it writes."""
+"""Python's safetensors reads what we write bit for bit, and we read what it writes."""
 
 import json
 import pathlib

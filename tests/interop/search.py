@@ -72,7 +72,7 @@ def kill_all(processes):
 
 
 def kills(folder):
-    """One worker, killed at random moments: the study is the one of a search that nobody has killed."""
+    """One worker, killed at random moments: the study equals that of an unbroken search."""
     moments = random.Random(SEED)
     pruner = moments.choice(["median", "percentile", "halving"])
     arguments = ["--n_trials", "12", "--pruner", pruner]
@@ -120,7 +120,7 @@ def workers(folder):
         time.sleep(moments.uniform(0.05, 0.6))
         which = moments.randrange(3)
         if running[which].poll() is None:
-            # Half of the kills leave the worker's processes to themselves, which then write a checkpoint and end.
+            # Half of the kills spare the worker's child processes, which then write a checkpoint and end.
             if moments.random() < 0.5:
                 kill_all([running[which]])
             else:
@@ -154,7 +154,7 @@ def children_of(process):
 
 
 def crashes(folder):
-    """A process that is killed costs its trial, and no other."""
+    """A killed process loses its trial, and no other."""
     process = start(folder, "--n_trials", "6", "--trial_processes", "true", "--num_train_epochs", "20")
     victim = None
     while victim is None:
@@ -213,7 +213,7 @@ def signals(folder):
 
 
 def hangs(folder):
-    """A trial whose process hangs is failed after its time, and no other."""
+    """A trial whose process hangs fails after its time limit, and no other trial does."""
     process = start(folder, "--n_trials", "4", "--trial_timeout", "30", "--n_jobs", "1")
     wait_for(lambda: (folder / "run-1" / "hyperparameters.json").exists() and children_of(process), process, "second training")
     os.kill(children_of(process)[0], signal.SIGSTOP)
@@ -226,7 +226,7 @@ def hangs(folder):
 
 
 def full(folder):
-    """Without room for checkpoints the search stops, says so, and goes on with the same trial."""
+    """Without room for checkpoints the search stops, says so, and continues with the same trial later."""
     import resource
 
     def few_bytes():

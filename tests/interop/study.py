@@ -1,4 +1,4 @@
-"""Optuna reads our study and goes on with it, we go on with Optuna's, and both prune the same trials and see the same importances."""
+"""Optuna reads and continues our study, we continue Optuna's, and both prune the same trials and see the same importances."""
 
 import json
 import math
@@ -91,7 +91,7 @@ with tempfile.TemporaryDirectory() as folder:
             check(trial.datetime_complete >= trial.datetime_start, "it ended before it began")
         print(f"{pruner}: {pruned} of {TRIALS} trials pruned, as by Optuna")
 
-    # In turns, with a trial that the other side has enqueued.
+    # Both sides take turns, with a trial that the other side has enqueued.
     journal = folder / "turns.log"
     ours(journal, 5, "none")
     study = study_of(journal)
@@ -107,7 +107,7 @@ with tempfile.TemporaryDirectory() as folder:
     same((study.best_value, study.best_trial.number), best, "the best trial")
     print("30 trials in turns")
 
-    # At once.
+    # Both sides run trials at once.
     journal = folder / "at_once.log"
     ours(journal, 1, "none")
     workers = [subprocess.Popen([sys.argv[1], journal, "15", "none"], stdout=subprocess.DEVNULL) for _ in range(2)]
@@ -156,7 +156,7 @@ with tempfile.TemporaryDirectory() as folder:
         check(abs(start - times[0]) < 1e-5 and abs(complete - times[1]) < 1e-5, f"the times are {start} and {complete}: must be {times}")
     print(f"the times of {TRIALS} trials")
 
-    # Whatever Optuna writes, as the tests of its storages do.
+    # Every kind of record that Optuna writes, as in the tests of its storages.
     journal = folder / "every_kind.log"
     storage = JournalStorage(JournalFileBackend(str(journal)))
     for name, directions in (("many", ["minimize", "maximize"]), ("deleted", ["minimize"]), ("digits", ["minimize"]), ("empty", ["maximize"])):

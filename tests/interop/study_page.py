@@ -49,7 +49,7 @@ def check_choice(browser, file):
     chosen = text(page, "#chosen")
     best = page.evaluate("document.querySelector('.all tbody tr').dataset.t")
     check(chosen.startswith(f"trial ★ {best}"), f"Home chooses the best trial: {chosen}")
-    # A marker, a line of each other chart, and a row.
+    # A marker, a line in each other chart, and a row.
     check(count(page, ".on") >= 4, "the trial is chosen in all charts and in the table")
     page.key("ArrowRight")
     check(text(page, "#chosen") != chosen, "an arrow key goes to the next trial")

@@ -46,7 +46,7 @@ def points(logs):
 
 
 def same(a, b):
-    """Whether two values are equal, NaN included."""
+    """True if two values are equal, NaN included."""
     return repr(a) == repr(b)
 
 

@@ -1,4 +1,4 @@
-"""Files that PyTorch wrote, converted by `etude convert`, hold the same tensors to the bit.
+"""Files that PyTorch wrote, converted by `etude convert`, hold bit-identical tensors.
 
 Usage: torch_file.py PATH_OF_etude
 """

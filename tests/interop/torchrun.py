@@ -1,5 +1,5 @@
 """Kills random processes of examples/several_processes under torchrun: the run finishes, with the weights of an unbroken one.
-With Open MPI, mpirun starts them once, too.
+With Open MPI, mpirun also starts them once.
 
 usage: torchrun.py PROGRAM, with a twentieth of ETUDE_KILLS kills
 """

@@ -70,7 +70,7 @@ def tracked(output, *extra, environment=None, fails=False, by=()):
 
 
 def rows_of(path):
-    """The rows, each of which has to have all columns, as text."""
+    """The rows as text; each must have all columns."""
     with open(path, newline="") as file:
         text = file.read()
     check("\r" not in text and text.endswith("\n"), "the lines end in LF")
@@ -87,7 +87,7 @@ def row_of(output):
 
 
 def official_row(output):
-    """The file's one row as CodeCarbon's own class, read by pandas as CodeCarbon reads it."""
+    """The file's only row as CodeCarbon's own class, read with pandas as CodeCarbon does."""
     frame = pandas.read_csv(output / "emissions.csv")
     check(list(frame.columns) == columns and len(frame) == 1, "what pandas reads")
     data = EmissionsData(**frame.iloc[0].to_dict())
@@ -252,7 +252,7 @@ def beside():
 
 
 def appending():
-    """Both trackers add to files of the other, with no region in any row."""
+    """Each tracker appends to the other's file, with no region in any row."""
     output = folder("appending")
     for _ in range(2):
         tracked(output)
@@ -341,7 +341,7 @@ def failed():
 
 
 class Counters(threading.Thread):
-    """A folder of RAPL: two packages, the counter of the first of which wraps around, and their subdomains."""
+    """A RAPL folder: two packages and their subdomains; the first package's counter wraps around."""
 
     def __init__(self, path):
         super().__init__(daemon=True)
@@ -389,7 +389,7 @@ def counters():
 
     for name in thread.domains:
         (tree / name / "energy_uj").chmod(0)
-    # Root without the right to read everything, because another user can't reach this program.
+    # Runs as root without the right to read everything, because another user can't reach this program.
     by = ["setpriv", "--inh-caps=-all", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
     output = folder("unreadable")
     _, reported = tracked(output, environment={"CODECARBON_RAPL_DIR": str(tree), "CODECARBON_FORCE_RAM_POWER": "10"}, by=by)
@@ -425,7 +425,7 @@ int nvmlDeviceGetMemoryInfo(void* d, unsigned long long* m) { (void)d; m[0] = 10
 
 
 def gpus():
-    """Uses a library built here in place of NVIDIA's, which the official tracker reads, too."""
+    """Uses a library built here in place of NVIDIA's, which the official tracker also reads."""
     made = folder("nvml")
     (made / "nvml.c").write_text(nvml)
     compiler = os.environ.get("CC", "cc")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """track_mlflow.py PROGRAM [CASE...]: trains with PROGRAM (tracked.cpp) into a real MLflow server on loopback, and reads what it has with
-MLflow's own client: counts, steps and values are exact. The server is killed and begun again meanwhile; before it stands a
-proxy that answers with errors, hangs, loses answers and requires credentials."""
+MLflow's own client: counts, steps and values are exact. Meanwhile the server is killed and restarted. In front of it is a proxy
+that answers with errors, hangs, loses answers and requires credentials."""
 
 import base64
 import glob
@@ -202,7 +202,7 @@ def nested(server, client):
 
 
 def trials(server, client):
-    """Four processes with a trial each. The first learns that the search has no run when a second asks, too, or after 3 s."""
+    """Four processes with a trial each. The first learns that the search has no run once a second process asks too, or after 3 s."""
     one_asks, another_asks = threading.Event(), threading.Event()
 
     def way(method, path, headers, body):

@@ -168,7 +168,7 @@ def check_whole_run(bench):
                                          ["first", "second"], os.uname().nodename, "sweep1"], upsert
     assert json.loads(there.files["wandb-metadata.json"])["host"] == os.uname().nodename
 
-    if DataStore is not None:  # releases that have it have the older way of syncing, too
+    if DataStore is not None:  # releases that have it also have the older way of syncing
         (folder / f"run-{run.run_id}.wandb.synced").unlink()
         del Server.runs[run.run_id]
         there = bench.sync(folder, "--legacy")
@@ -232,7 +232,7 @@ def check_samples(bench):
                 assert value["_type"] == "html-file", value
                 assert "".join(re.findall(r"<pre[^>]*>(.*)</pre>", data.decode(), re.S)) == html.escape(samples.text(step), quote=False), data
     check_same({k: v for k, v in there.summary().items() if k in names}, {k: v for k, v in uploaded[-1].items() if k in names})
-    # The same as the values that wandb's own classes have, apart from the file's own numbers.
+    # The values equal those of wandb's own classes, apart from numbers that belong to the file.
     own = wandb.init(mode="offline", dir=place, project="own", settings=wandb.Settings(silent=True))
     image = wandb.Image(samples.pixels(4)["cats/first"], caption="a <cat>")
     own.log({"eval/cats/first": image, "eval/story": (text := wandb.Html("x", inject=False))})

@@ -1,4 +1,4 @@
-"""trainer_state.json is the same state to the bit in Etude and transformers, whichever of them wrote it."""
+"""trainer_state.json is bit-identical state in Etude and transformers, whichever of them wrote it."""
 
 import dataclasses
 import json
@@ -19,7 +19,7 @@ program = sys.argv[1]
 
 
 def bits(value):
-    """Something that is equal only for values that are equal to the bit."""
+    """Converts a value so that only bit-identical values compare equal."""
     if isinstance(value, float):
         return ("float", "nan" if math.isnan(value) else struct.pack("<d", value))
     if isinstance(value, dict):

@@ -60,7 +60,7 @@ def records_of(folder):
     records = [pb.Record.FromString(data) for data in raw_records(path)]
     assert [record.num for record in records] == list(range(1, len(records) + 1)), "records are missing"
     for record in records:
-        if NEW_RESUME:  # older releases lack some fields, and pass over them
+        if NEW_RESUME:  # older releases lack some fields, and skip them
             refuse_unknown_fields(record)
     return records
 

@@ -208,6 +208,6 @@ class Server(http.server.BaseHTTPRequestHandler):
 
 def serve():
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
-    server.handle_error = lambda *_: None  # wandb breaks connections off
+    server.handle_error = lambda *_: None  # wandb drops connections
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return f"http://127.0.0.1:{server.server_address[1]}"

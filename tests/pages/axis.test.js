@@ -74,7 +74,7 @@ test('an axis for values is logarithmic for sizes that differ much, and cuts off
   assert.equal(axis.place(1e9), 1);
   assert.ok(axis.place(4) - axis.place(-5) > 0.5);
   assert.ok(Axis.ofValues(bad, false).holds(-5));
-  assert.ok(Axis.ofValues(good, true).holds(-15)); // the best is worth its place
+  assert.ok(Axis.ofValues(good, true).holds(-15)); // the axis reaches as far as the best value
   assert.ok(Axis.ofValues(good, false).place(-15) <= 0.1);
 });
 

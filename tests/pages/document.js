@@ -1,4 +1,4 @@
-// What the charts need of a browser's document, so that a test can read what they draw.
+// The parts of a browser's document that the charts need, so that a test can read what they draw.
 
 class Node {
   constructor(tag) {
@@ -16,7 +16,7 @@ class Node {
   get text() {
     return this.children.map(child => child.text ?? child).join('');
   }
-  // All nodes in it, with itself, that the test holds for.
+  // This node and all nodes in it for which the test holds.
   all(test) {
     const below = this.children.flatMap(child => (child instanceof Node ? child.all(test) : []));
     return test(this) ? [this, ...below] : below;

@@ -33,7 +33,7 @@ TEST_CASE("a picture of more bytes than a block holds has several") {
 }
 
 TEST_CASE("a large picture is made smaller, by the mean of squares") {
-  // Rows 0 to 4 and columns 0 to 2 make squares of 2 x 2, and smaller rests at the ends.
+  // Rows 0 to 4 and columns 0 to 2 make squares of 2 x 2, and smaller remainders at the ends.
   std::vector<std::uint8_t> pixels;
   for (int i = 0; i < 15; ++i) pixels.push_back(static_cast<std::uint8_t>(10 * i));
   const std::array<std::uint8_t, 6> expected{20, 35, 80, 95, 125, 140};

@@ -122,7 +122,7 @@ TEST_CASE("importances are Optuna's for few trials") {
 TEST_CASE("importances are Optuna's where a range differs between trials, and where it has a single value") {
   std::vector<FrozenTrial> trials;
   for (int i = 0; i < 60; ++i) {
-    // One trial is the only one with its range; it says nothing, although it is among the best.
+    // Only one trial has its range, so it says nothing, although it is among the best.
     const double high = i == 10 ? 3 : i % 2 == 1 ? 1 : 2, x = i == 10 ? 0.4 : u(i, 1) * high;
     trials.push_back(trial_of({{"x", x}, {"one", 3}, {"y", u(i, 2)}}, std::pow(x - 0.4, 2) + 0.01 * u(i, 2)));
     trials.back().distributions = {{"x", etude::FloatRange{.low = 0, .high = high}},

@@ -60,7 +60,7 @@ struct Page {
     for (const auto* outside : {"http:", "https:", "src=", "url(", "@import", "href="})
       CHECK(count(text, outside) == (outside == std::string("http:") ? 1 : 0));  // the name of SVG
   }
-  /// A member of each trial, in their order.
+  /// A member of each trial, in order.
   nlohmann::json each(const std::string& member) const {
     auto values = nlohmann::json::array();
     for (const auto& trial : study["trials"]) values.push_back(trial[member]);
@@ -140,7 +140,7 @@ TEST_CASE("the page has the counts, the trials with the best first, their times 
   CHECK(page.each("best") == Json{true, false, false, false, false});
   CHECK(page.each("state") == Json{"complete", "complete", "pruned", "running", "failed"});
   CHECK(page.each("seconds") == Json{nullptr, 3725, nullptr, nullptr, nullptr});
-  // That of the pruned trial is its last report.
+  // The pruned trial's value is its last report.
   CHECK(page.each("values") == Json{{0.25}, {0.5}, {0.75}, {nullptr}, {nullptr}});
   std::map<std::string, Json> params;
   for (std::size_t k = 0; k < study["params"].size(); ++k)

@@ -111,8 +111,7 @@ TEST_CASE("the grid has each combination once") {
 TEST_CASE("a quasi-random sequence has one point in each of many equal boxes") {
   const Space space{{"x", FloatRange{0, 1}}, {"y", FloatRange{0, 1}}};
   for (std::uint64_t seed = 0; seed < 3; ++seed) {
-    // The first trial is random. Those with the numbers 15 to 30 are a block of the sequence, without its
-    // zeros.
+    // The first trial is random. Trials 15 to 30 are a block of the sequence, without its zeros.
     const auto trials = search(
         etude::QMCSampler(seed), space, 32, [](const auto&) { return 0.0; }, seed);
     for (const int columns : {1, 2, 4, 8, 16}) {

@@ -21,7 +21,7 @@ using etude::find_learning_rate;
 using etude::LearningRateCurve;
 using etude::LearningRateSuggestion;
 
-/// One example, x = 0 and y = 1: only the bias learns, and SGD makes its error 1 - 2 lr times itself.
+/// One example, x = 0 and y = 1: only the bias learns, and each SGD step multiplies its error by 1 - 2 lr.
 etude::TrainerOptions one_example() {
   auto options = toy::options(toy::arguments(), 1);
   options.args.optim = etude::OptimizerNames::sgd;

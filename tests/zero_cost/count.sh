@@ -6,7 +6,7 @@ here=$(dirname "$0")
 program=$1
 library=$2
 shift 2
-allowed=1000 # of the whole run: a hundredth of an instruction an event
+allowed=1000 # of the whole run: a hundredth of an instruction per event
 
 "$@" -O2 -DNDEBUG "$here/count.cpp" "$library" -o "$program"
 instructions() {

@@ -1,6 +1,6 @@
 #!/bin/sh
-# symbols.sh OBJECT: an object file of a program with a trainer has no virtual table of a trainer, a handler or a callback, and
-# no code of the loop, which is in the library: of a template over trainers or callbacks there are only those below.
+# symbols.sh OBJECT: an object file of a program with a trainer has no virtual table of a trainer, a handler or a callback, and no
+# code of the loop, which is in the library. Of templates over trainers or handlers, it has only those listed below.
 set -eu
 symbols=$(nm --demangle --defined-only "$1" | sed 's/^[0-9a-f]* . //')
 failed=0

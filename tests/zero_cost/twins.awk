@@ -1,8 +1,8 @@
 # Reads `objdump -dr --no-show-raw-insn` of an object file. For each X_etude and X_hand, the instructions that are reached when
-# nothing throws must be the same, none of X_etude's an indirect call or jump; and each X_unhandled must be a lone return.
+# nothing throws must be the same, and none of X_etude's may be an indirect call or jump. Each X_unhandled must be a lone return.
 
 /^[0-9a-f]+ <.*>:$/ { name = substr($2, 2, length($2) - 3); size[name] = 0; next }
-/^\t+[0-9a-f]+: R_/ { symbol[name, size[name]] = $3; next }  # what the instruction before refers to
+/^\t+[0-9a-f]+: R_/ { symbol[name, size[name]] = $3; next }  # what the previous instruction refers to
 /^ +[0-9a-f]+:\t/ {
   address = $1
   sub(/:$/, "", address)
@@ -58,7 +58,7 @@ function trace(f,   stack, top, i, seen, order, j, line) {
   }
 }
 
-# Names the registers that a function saves by the order of their first use: which it takes says nothing.
+# Renames the registers that a function saves by the order of their first use, since the choice of registers means nothing.
 function rename(f,   i, line, name, known, used, rest) {
   for (i = 1; i <= count[f]; ++i) {
     rest = listing[f, i]

@@ -42,7 +42,7 @@ struct WritingByHand {
 static_assert(sizeof(Counting) == sizeof(CountingByHand) && sizeof(Calling) == sizeof(CallingByHand) &&
               sizeof(Writing) == sizeof(WritingByHand));
 
-/// Callbacks behind an event table, as those of a trainer.
+/// Callbacks behind an event table, like a trainer's.
 template <class Handler>
 struct Owner {
   Handler callbacks;

@@ -12,7 +12,7 @@
 
 #include "by_name.hpp"
 
-/// The arguments of the subcommands that train and run models, besides those of a training.
+/// The arguments of the subcommands that train and run models, besides a training's arguments.
 namespace tool {
 
 /// The model, its loss and its metrics.
@@ -93,7 +93,7 @@ struct PredictFiles {
                 "predictions.safetensors"));
 };
 
-/// The mistakes in these that the command line reports with its own.
+/// The mistakes in these arguments, which the command line reports together with its own.
 std::vector<std::string> faults(const ModelArguments& args);
 std::vector<std::string> faults(const TrainFiles& files);
 std::vector<std::string> faults(const EvaluateFiles& files);

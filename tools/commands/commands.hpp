@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-/// The subcommands of the program `etude`. Each prints its result on stdout and returns the exit code; what
-/// can't be read or written is an exception.
+/// The subcommands of the program `etude`. Each prints its result on stdout and returns the exit code, and
+/// throws an exception for what can't be read or written.
 namespace tool {
 
 /// The exit codes, as docs/tool.md lists them.

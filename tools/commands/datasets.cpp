@@ -184,7 +184,7 @@ etude::Dataset DatasetReader::read_arrays(std::vector<fs::path> paths) const {
   return fields({std::move(tensors), std::move(names)}, (paths.front().parent_path() / "*.npy").string());
 }
 
-/// Real numbers in the model's precision: NumPy's are float64.
+/// Converts real numbers to the model's precision, since NumPy's are float64.
 torch::Tensor DatasetReader::as_model_takes(const std::string& name, const torch::Tensor& tensor) const {
   for (const auto* inputs : {&inputs_, &labels_})
     for (const auto& input : *inputs)

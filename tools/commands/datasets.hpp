@@ -14,8 +14,8 @@ namespace tool {
 
 constexpr auto class_file = "classes.json";
 
-/// The names of the classes in the file of that name in this folder, or beside this file; empty if there is
-/// none. Throws DataError for another content.
+/// The names of the classes in `class_file` in this folder, or next to this file; empty if there is no such
+/// file. Throws DataError if it has any other content.
 std::vector<std::string> saved_class_names(const std::filesystem::path& path);
 
 /// The kind of the labels: `unused` if no loss compares them.
@@ -41,10 +41,10 @@ class DatasetReader {
   /// folder. Throws DataError and ArgumentError that name the file.
   etude::Dataset read(const std::vector<std::string>& paths, ImageAugmentation augmentation = {});
 
-  /// The same by name, where paths are given as NAME=PATH.
+  /// The same, by name, for paths that are given as NAME=PATH.
   etude::EvalDatasets read_named(const std::vector<std::string>& words);
 
-  /// The classes of the labels by their numbers, where these were texts or folders; otherwise empty.
+  /// The label classes in the order of their numbers, if labels were texts or folders; otherwise empty.
   const std::vector<std::string>& class_names() const { return class_names_; }
 
  private:
@@ -63,7 +63,7 @@ class DatasetReader {
   etude::ExportedModule model_;
   DataArguments args_;
   std::vector<std::string> label_names_;
-  std::vector<etude::ExportedModule::Impl::Input> inputs_;  // but labels
+  std::vector<etude::ExportedModule::Impl::Input> inputs_;  // without labels
   std::vector<etude::ExportedModule::Impl::Input> labels_;  // among the model's inputs
   LabelKind label_kind_;
   bool labels_may_be_missing_ = false;

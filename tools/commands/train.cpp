@@ -126,7 +126,8 @@ struct NamedTrainer final
   }
 
  private:
-  /// A list on the command line is divided at commas: what has no colon is a further option.
+  /// A list on the command line is split at commas, so a word without a colon is a further option of the
+  /// callback before it.
   static std::vector<std::string> joined(const std::vector<std::string>& words) {
     std::vector<std::string> callbacks;
     for (const auto& word : words)
@@ -343,7 +344,7 @@ void run_evaluation(const TrainingArguments& given, const ModelArguments& model,
   options.eval_dataset = std::move(eval_set);
   NamedTrainer trainer(std::move(options), {});
   auto metrics = trainer.evaluate();
-  metrics.erase("epoch");  // of a training
+  metrics.erase("epoch");  // it belongs to a training
   if (!trainer.state().is_world_process_zero) return;
   if (files.json) {
     Json json = Json::object();

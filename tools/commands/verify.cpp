@@ -148,7 +148,7 @@ Verdict verify_one_file(const fs::path& path, Kind kind) {
   return verdict;
 }
 
-/// The checkpoints of a run, or the checkpoint or file itself.
+/// Verifies the checkpoints of a run, or a single checkpoint or file.
 std::vector<Verdict> verify_path(const fs::path& path, bool allow_extra) {
   const auto kind = kind_of(path);
   if (kind == Kind::safetensors || kind == Kind::torch) return {verify_one_file(path, kind)};

@@ -14,7 +14,7 @@ namespace etude::inline v0::detail {
 /// Plain text of at most `columns` columns, with an ellipsis at the end if it was cut.
 std::string cut_text(std::string_view text, std::size_t columns);
 
-/// As `cut_text`, but cuts in the middle: names often differ at their ends.
+/// Like `cut_text`, but cuts in the middle: names often differ at their ends.
 std::string cut_name(std::string_view name, std::size_t columns);
 
 /// Plain text, escaped for an HTML element.

@@ -37,15 +37,15 @@ struct Choices {
 /// The values that a hyperparameter can have. Optuna has the same three.
 using Distribution = std::variant<FloatRange, IntRange, Choices>;
 
-/// Throws ArgumentError that names the hyperparameter if no value fits, or a range has both a logarithm and a
-/// step, or a logarithm of numbers that aren't positive.
+/// Throws ArgumentError that names the hyperparameter if no value fits, if a range has both a logarithm and a
+/// step, or if a logarithmic range has values that aren't positive.
 void check_distribution(std::string_view name, const Distribution& distribution);
 
 /// True if the distribution has only one value.
 bool is_single(const Distribution& distribution);
 
-/// A value as a number, as Optuna stores it: the index of a choice. Throws ArgumentError that names the
-/// hyperparameter and what is allowed for a value that the distribution doesn't have.
+/// Converts a value to the number that Optuna stores; for a choice, that is its index. For a value that the
+/// distribution doesn't have, throws ArgumentError that names the hyperparameter and what is allowed.
 double to_number(std::string_view name, const Distribution& distribution,
                  const nlohmann::ordered_json& value);
 
@@ -58,7 +58,7 @@ std::string in_words(const Distribution& distribution);
 /// The number of steps from the first to the last value of a range with a step, immune to rounding.
 double steps_of(const FloatRange& range);
 
-/// The bounds that a sampler draws a number from.
+/// The bounds between which a sampler draws a number.
 struct Numbers {
   double low = 0, high = 0;  ///< half a step below the smallest and above the largest value
   double step = 0;
@@ -67,8 +67,8 @@ struct Numbers {
 Numbers numbers_of(const Distribution& distribution);
 }  // namespace detail
 
-/// Optuna's JSON of a distribution, and back; the five distributions of Optuna 2 are read, too.
-/// `distribution_of` throws ArgumentError for another form, and for a distribution that isn't valid.
+/// Convert a distribution to Optuna's JSON and back; the five distributions of Optuna 2 are read, too.
+/// `distribution_of` throws ArgumentError for any other JSON, and for a distribution that isn't valid.
 nlohmann::ordered_json distribution_json(const Distribution& distribution);
 Distribution distribution_of(const nlohmann::ordered_json& json);
 

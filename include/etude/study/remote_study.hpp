@@ -19,8 +19,8 @@ namespace etude::inline v0 {
 ///     {"tell": {"number": 0, "state": "complete", "values": [0.95]}}       {}
 ///
 /// Distributions are written as Optuna's `distribution_to_json` writes them; numbers that aren't finite are
-/// "NaN", "Infinity" and "-Infinity". An answer {"error": "text"} throws Error with the text, and an answer
-/// of another form throws CommunicationError.
+/// "NaN", "Infinity" and "-Infinity". An answer {"error": "text"} throws Error with the text, and a malformed
+/// answer throws CommunicationError.
 class RemoteStudy {
  public:
   using Json = nlohmann::ordered_json;
@@ -33,7 +33,7 @@ class RemoteStudy {
   /// its study's.
   std::unique_ptr<Trial> ask(const std::vector<StudyDirection>& directions);
   void tell(const Trial& trial, const std::vector<double>& values);
-  /// Ends it as pruned or failed.
+  /// Ends the trial as pruned or failed.
   void tell(const Trial& trial, TrialState state);
 
  private:

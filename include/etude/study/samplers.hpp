@@ -83,7 +83,7 @@ class QMCSampler : public RandomSampler {
 };
 
 /// The tree-structured Parzen estimator of Bergstra et al. (2011, "Algorithms for Hyper-Parameter
-/// Optimization"), as Optuna's TPESampler but for all hyperparameters at once: draws candidates from the
+/// Optimization"), like Optuna's TPESampler, but for all hyperparameters at once: draws candidates from the
 /// density of the best tenth of the trials, and takes the one with the largest ratio of that density to the
 /// density of the other trials. The first trials are random.
 class TPESampler : public Sampler {

@@ -40,11 +40,11 @@ class StudyTrial final : public Trial {
   void set_user_attr(const std::string& name, const nlohmann::ordered_json& value) override;
   FrozenTrial frozen() const override;
 
-  /// For programs that take part in a study; trackers and dashboards don't show these.
+  /// Sets an attribute that is for programs in the study; trackers and dashboards don't show it.
   void set_system_attr(const std::string& name, const nlohmann::ordered_json& value);
 
-  /// From here on keeps suggestions and attributes in memory, until `record` writes all of them at once or
-  /// `discard` drops them. The journal holds only the beginning of a trial that is given up before that.
+  /// From now on, keeps suggestions and attributes in memory until `record` writes all of them at once or
+  /// `discard` drops them. Of a trial that is given up before then, the journal holds only the beginning.
   void defer();
   void record();
   void discard();
@@ -66,7 +66,7 @@ class StudyTrial final : public Trial {
   std::int64_t number_;
   std::shared_ptr<detail::LockFile> lock_;
   bool is_continued_;
-  // From the first suggestion on.
+  // Set from the first suggestion on.
   std::optional<RandomNumbers> random_ = {};
   std::vector<FrozenTrial> others_ = {};
   std::map<std::string, double> relative_ = {};
@@ -115,11 +115,11 @@ class Study {
   /// Returns a trial to run: the next one in the queue, or a new one.
   StudyTrial ask();
 
-  /// Returns a trial to run, in a study of `n_trials` whose journal several processes work on: a trial whose
-  /// process ended without a result, the next one in the queue, or a new one; none once `n_trials` have
-  /// begun. No other process gets the trial until this process ends or destroys it without a result. The
-  /// operating system holds the lock, so removing its file after a crash loses nothing. Throws DiskFullError
-  /// if there is no room for the journal or the lock.
+  /// Returns a trial to run in a study of `n_trials` that several processes share through its journal: a
+  /// trial whose process ended without a result, the next one in the queue, or a new one; none once
+  /// `n_trials` have begun. No other process gets the trial until this process ends or destroys it without a
+  /// result. The operating system holds the lock, so removing its file after a crash loses nothing. Throws
+  /// DiskFullError if there is no room for the journal or the lock.
   std::optional<StudyTrial> claim(std::int64_t n_trials);
   /// True if other processes run trials that `claim` would return if those processes ended.
   bool others_run();
@@ -134,7 +134,7 @@ class Study {
   /// values isn't the number of objectives, and for a trial that is already finished.
   void tell(const StudyTrial& trial, double value) { tell(trial, std::vector<double>{value}); }
   void tell(const StudyTrial& trial, const std::vector<double>& values);
-  /// Ends it as pruned or failed.
+  /// Ends the trial as pruned or failed.
   void tell(const StudyTrial& trial, TrialState state);
 
   /// All trials by number, including those of other processes.

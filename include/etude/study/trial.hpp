@@ -18,7 +18,7 @@ ETUDE_ENUM(TrialState, running, complete, pruned, fail, waiting);
 /// Whether a smaller or a larger value of an objective is better, with Optuna's numbers.
 ETUDE_ENUM(StudyDirection, not_set, minimize, maximize);
 
-/// A trial as a study keeps it; Optuna's class of the same name.
+/// A trial as a study keeps it, like Optuna's class of the same name.
 struct FrozenTrial {
   std::int64_t number = 0;  ///< in its study, from 0
   TrialState state = TrialState::running;
@@ -33,7 +33,7 @@ struct FrozenTrial {
 
   /// True if the trial is complete, pruned or failed.
   bool is_finished() const { return state != TrialState::running && state != TrialState::waiting; }
-  /// The value of a hyperparameter. Throws ArgumentError for one that it doesn't have.
+  /// The value of a hyperparameter. Throws ArgumentError if the trial doesn't have it.
   nlohmann::ordered_json param(const std::string& name) const;
 };
 

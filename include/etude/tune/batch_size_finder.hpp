@@ -36,7 +36,7 @@ struct BatchSizeSearch {
   };
   std::int64_t batch_size = 0;     ///< The largest that fitted.
   std::vector<Trial> trials = {};  ///< In the order in which they ran.
-  /// Explains why the search ended: the dataset has no more examples, or the trials were used up.
+  /// True if the dataset has no more examples, or if the trials were used up, when the search ended.
   bool limited_by_dataset = false, limited_by_trials = false;
 };
 

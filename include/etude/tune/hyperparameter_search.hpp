@@ -140,7 +140,7 @@ struct HyperparameterSearchOptions {
   ComputeObjective compute_objective = {};
   /// Returns a trial's name, which is also its folder's name in `output_dir`; by default "run-NUMBER".
   FunctionOption<std::string(const Trial& trial)> hp_name = {};
-  /// Used instead of the `sampler` and the `pruner` that are named.
+  /// If set, these replace the sampler and the pruner that `sampler` and `pruner` name.
   std::shared_ptr<const Sampler> custom_sampler = {};
   std::shared_ptr<const Pruner> custom_pruner = {};
   /// Hyperparameters to try first, unless the study already has trials; unnamed hyperparameters are sampled.

@@ -36,7 +36,7 @@ struct LearningRateFinderOptions {
                 4),
                (LearningRateSuggestion, suggestion, "the point of the curve to suggest",
                 LearningRateSuggestion::valley));
-  /// Where to save the curve as SVG; empty is nowhere.
+  /// Where to save the curve as SVG; if empty, it isn't saved.
   std::filesystem::path plot = {};
 };
 
@@ -51,7 +51,8 @@ struct LearningRateCurve {
 
   /// The suggested learning rate; unset if the curve is too short, or never falls.
   std::optional<double> suggested() const { return suggested(suggestion); }
-  /// The learning rate by any other method. Like fastai, it ignores the first tenth and the last five steps.
+  /// The rate that the given method suggests. Like fastai, it ignores the first tenth and the last five
+  /// steps.
   std::optional<double> suggested(LearningRateSuggestion way) const;
 
   /// The smoothed curve as a text chart for a terminal, with the suggestions below.

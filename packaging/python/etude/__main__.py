@@ -1,6 +1,6 @@
 """Starts the program etude, or one of the Python tools.
 
-etude export ...     the tool of etude.export, and so prepare, if it is there; everything else is the program's
+etude export ...     runs etude.export; prepare works the same, if it is there; everything else goes to the program
 etude --cmake-prefix the folder for CMAKE_PREFIX_PATH, so that find_package(etude) finds the compiled libraries
 etude --include      the folder of the headers
 etude --lib          the folder of libetude.so
@@ -26,7 +26,7 @@ def fail(message):
 
 def checked_torch():
     """The folder of the torch that Python would import. Exits if it isn't the one that this wheel was built with."""
-    # Not imported, which takes seconds.
+    # Found without importing it, which takes seconds.
     spec = importlib.util.find_spec("torch")
     remedy = f"pip install torch=={TORCH}"
     if not spec or not spec.submodule_search_locations:
@@ -36,7 +36,7 @@ def checked_torch():
         version = re.search(r"""^__version__ = ["']([^"']+)""", (folder / "version.py").read_text(), re.M)[1]
     except (OSError, TypeError):
         fail(f"the torch in {folder} has no version.py with its version; etude {VERSION} was built with torch {TORCH}: {remedy}")
-    # The part after a + says where it runs, as in 2.13.0+cpu; the libraries are the same to the loader.
+    # The part after a +, as in 2.13.0+cpu, says where torch runs; to the loader, the libraries are the same.
     if version.partition("+")[0] != TORCH:
         fail(f"torch {version} is installed, but etude {VERSION} was built with torch {TORCH}: {remedy}, or install an etude built with {version}")
     return folder
@@ -54,7 +54,7 @@ def main():
             sys.argv = [f"etude {arguments[0]}", *arguments[1:]]
             return importlib.import_module(module).main()
     if torch.parent.resolve() != PACKAGE.parent:
-        # The program looks for torch beside etude only.
+        # The program looks for torch only next to etude.
         paths = [str(torch / "lib"), os.environ.get("LD_LIBRARY_PATH", "")]
         os.environ["LD_LIBRARY_PATH"] = ":".join(path for path in paths if path)
     program = PACKAGE / "bin" / "etude"

@@ -30,8 +30,8 @@ TRAINING_OPTIONS = ("random_resized_crop", "random_flip", "hyperparameter_search
 
 
 class TrainingArguments(types.SimpleNamespace):
-    """The arguments of a training, by the names of Hugging Face's and with Etude's defaults: `etude describe` lists them. The
-    program checks names and values when it begins."""
+    """The arguments of a training, with Hugging Face's names and Etude's defaults: `etude describe` lists them. The program checks
+    names and values when it starts."""
 
     def __init__(self, output_dir="trainer_output", **arguments):
         super().__init__(output_dir=output_dir, **arguments)
@@ -63,9 +63,9 @@ class Trainer:
     loss             as `--loss`, if the model doesn't compute it
     compute_metrics  a list of names, as `--compute_metrics`
     callbacks        a list of names, or of pairs of a name and a dict of options
-    options          further options of `etude train`, by name; those that read files and load weights also serve the other two
+    options          further options of `etude train`, by name; options that read files or load weights also apply to evaluate() and predict()
 
-    Wrong arguments are a ValueError, other failures a RuntimeError, both with the program's message.
+    Wrong arguments raise ValueError, other failures RuntimeError, both with the program's message.
     """
 
     def __init__(self, model, args=None, train_dataset=None, eval_dataset=None, loss=None, compute_metrics=(), callbacks=(), **options):
@@ -79,8 +79,8 @@ class Trainer:
         self._files = tempfile.TemporaryDirectory(prefix="etude-")
 
     def train(self, resume_from_checkpoint=None):
-        """Trains, and returns a TrainOutput. `resume_from_checkpoint`: True for the newest checkpoint in output_dir if there is one, or the
-        folder of a checkpoint."""
+        """Trains, and returns a TrainOutput. `resume_from_checkpoint` is True for the newest checkpoint in output_dir, if there is one, or a
+        checkpoint's folder."""
         resume = {None: "none", False: "none", True: "newest"}.get(resume_from_checkpoint, resume_from_checkpoint)
         self._run("train", self.args, train_dataset=self._paths(self.train_dataset, "train"), eval_dataset=self._paths(self.eval_dataset, "eval"),
                   callback=[spelled(callback) for callback in self.callbacks], resume_from_checkpoint=str(resume), compute_metrics=self.compute_metrics,
@@ -107,7 +107,7 @@ class Trainer:
         return PredictionOutput(next(iter(tensors.values())) if len(tensors) == 1 else tensors, labels, {})
 
     def save_model(self, output_dir):
-        """Copies the trained weights and the files beside them to a folder."""
+        """Copies the trained weights and the files next to them to a folder."""
         if not self._weights:
             raise RuntimeError("there are no weights to save before train()")
         target = pathlib.Path(output_dir)
@@ -124,7 +124,7 @@ class Trainer:
         return not isinstance(self.model, (str, os.PathLike))
 
     def _weights_of_now(self, subcommand):
-        """Those of the module, or of the last training, which another training doesn't begin with."""
+        """The module's weights, or the last training's unless another training begins."""
         if self._has_module():
             path = pathlib.Path(self._files.name, "weights.safetensors")
             safetensors("torch").save_model(self.model, path)
@@ -134,7 +134,7 @@ class Trainer:
     def _model_file(self):
         if not self._has_module():
             return str(self.model)
-        path = pathlib.Path(self._files.name, "model.pt2")  # exported once: its weights are given apart
+        path = pathlib.Path(self._files.name, "model.pt2")  # exported once; the weights are passed separately
         if not path.exists():
             from . import export
 
@@ -199,13 +199,13 @@ def as_list(values):
 
 
 def run_shown(command):
-    """Shows what the program prints as it comes. For a notebook, whose sys.stdout is no terminal, it gets one of its own, so that it draws
-    its progress bar."""
+    """Shows the program's output as it arrives. In a notebook, where sys.stdout is no terminal, the program gets a pseudo-terminal, so that
+    it draws its progress bar."""
     draws = sys.stdout.isatty() or "ipykernel" in sys.modules
     ours, its = pty.openpty() if draws else os.pipe()
     if draws:
         fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
-    # Notebooks count the codes of colors as characters when they return to the beginning of a line.
+    # Notebooks count color codes as characters at a carriage return.
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=its, stderr=its, start_new_session=True, env=os.environ | {"NO_COLOR": "1"})
     os.close(its)
     decoder, text, interrupted = codecs.getincrementaldecoder("utf-8")("replace"), "", False
@@ -216,7 +216,7 @@ def run_shown(command):
             interrupted = True
             process.send_signal(signal.SIGINT)
             continue
-        except OSError:  # the end of a terminal whose program is gone
+        except OSError:  # the program has ended, which closes its terminal
             read = b""
         if not read:
             break
@@ -234,6 +234,6 @@ def run_shown(command):
 
 
 def for_notebooks(text):
-    """What it prints, for notebooks, which know the return to the beginning of a line, but not how to erase it."""
+    """Adapts the program's output to notebooks, which support a carriage return but can't erase a line."""
     text = text.replace("\r\n", "\n").replace("\r\x1b[K", "\r" + " " * (COLUMNS - 1) + "\r")
     return re.sub(r"\x1b\[[0-9;]*[A-Za-ln-z]", "", text)

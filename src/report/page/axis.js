@@ -1,6 +1,6 @@
 import {numberText} from './text.js';
 
-// An axis from low to high, both finite; positive if it is logarithmic. On a whole one, ticks are whole numbers.
+// An axis from low to high, both finite, and positive if it is logarithmic. If `whole`, ticks are whole numbers.
 export class Axis {
   constructor(low, high, log = false, whole = false) {
     this.log = log;
@@ -17,22 +17,22 @@ export class Axis {
     const axis = new Axis(low, high, log);
     return axis.padded((axis.high - axis.low) * 0.06);
   }
-  // An axis for finite values of an objective. Values that are far worse than most are beyond its end, so that
-  // the rest can be told apart; it is logarithmic for positive values of very different sizes.
+  // An axis for finite values of an objective. Values that are far worse than most fall beyond its end, so that the rest can be
+  // told apart. It is logarithmic for positive values of very different sizes.
   static ofValues(values, isMinimized) {
     if (!values.length) return new Axis(0, 1);
     let sorted = [...values].sort((a, b) => a - b);
     const log = sorted[0] > 0 && sorted.at(-1) / 100 > sorted[0];
     if (log) sorted = sorted.map(Math.log10);
     if (!isMinimized) sorted.reverse();
-    // Quarters, since the distance of two numbers may be too large for one.
+    // Computes with quarters, since the distance between two numbers may overflow.
     const end = (middle, near, far, times) => {
       const most = near / 4 - middle / 4;
       const isFar = most !== 0 && Math.abs(far / 4 - middle / 4) > times * Math.abs(most);
       return isFar && Number.isFinite(middle + 6 * most) ? middle + 6 * most : far;
     };
     const at = tenths => sorted[Math.floor(((sorted.length - 1) * tenths) / 10)];
-    // A best value so far from the rest can't be told from a mistake.
+    // A best value that is this far from the rest can't be told from a mistake.
     const best = end(at(5), at(1), sorted[0], 1000);
     const worst = end(best, at(9), sorted.at(-1), 3);
     const axis = new Axis(Math.min(best, worst), Math.max(best, worst));
@@ -41,7 +41,7 @@ export class Axis {
     const hasRoom = Number.isFinite(axis.low - margin) && Number.isFinite(axis.high + margin);
     return best !== worst && hasRoom ? axis.padded(margin) : axis;
   }
-  // At least a tenth of its high end long, for amounts, whose small changes else look like jumps.
+  // Makes the axis at least a tenth of its high end long, for amounts, whose small changes would look like jumps otherwise.
   widened() {
     const missing = Math.abs(this.high) * 0.1 - (this.high - this.low);
     return !this.log && missing > 0 ? this.padded(missing / 2) : this;
@@ -55,7 +55,7 @@ export class Axis {
     if (this.log && !(value > 0)) return 0;
     return Math.min(Math.max(this.free(value), 0), 1);
   }
-  // The same, but beyond the ends too. Halves, since the range of two numbers may be too large for one.
+  // The same, but also beyond the ends. Computes with halves, since the range of two numbers may overflow.
   free(value) {
     const at = this.log ? Math.log10(value) : value;
     return (at / 2 - this.low / 2) / (this.high / 2 - this.low / 2);
@@ -92,7 +92,7 @@ export class Axis {
     if (!(size > 0) || !Number.isFinite(step)) return [this.low, this.high];
     const ticks = [];
     const first = Math.ceil(this.low / step - 1e-9);
-    // Counted, since adding 1 to a large number may not change it.
+    // Counts the steps, since adding 1 to a large number may not change it.
     for (let i = 0; i <= 2 * most + 1; ++i) {
       const value = (first + i) * step;
       if (value > this.high + step * 1e-6) break;
@@ -114,7 +114,7 @@ export class ChoiceAxis extends Axis {
   }
 }
 
-// Ticks with labels that have as many digits as tell them apart.
+// Labels the ticks with just enough digits to tell them apart.
 export function labelled(ticks, format) {
   for (let digits = 3; ; ++digits) {
     const texts = ticks.map(value => (format ? format(value, digits) : numberText(value, digits)));

@@ -35,7 +35,7 @@ export const swatch = look =>
       : make('path', {d: 'M13 6' + shapes[look.shape % 8], fill: colourOf(look.colour)})
   );
 
-// A value that is drawn with neighbours in one line: an exponential mean without the bias of its start.
+// Smooths values with an exponential mean that is corrected for the bias at its start.
 export function smoothed(values, weight) {
   let mean = 0,
     total = 0;
@@ -47,7 +47,7 @@ export function smoothed(values, weight) {
   });
 }
 
-// The state that all charts of a page share: the cursor, the part of the axis that is shown, and choices.
+// The state that all charts of a page share: the cursor, the visible part of the axis, and the reader's choices.
 export const shared = {
   charts: [],
   cursor: null,
@@ -60,7 +60,7 @@ export const shared = {
 };
 
 // A chart of lines {label, name, look, points: [{x, y, low, high, step, broken}], hidden()}, with marks {x, text, kind} and signs
-// {line, x, y, text, kind} of single values. One that isn't `own` shares its horizontal axis with the others.
+// {line, x, y, text, kind} of single values. Unless it is `own`, it shares its horizontal axis with the other charts.
 export class Chart {
   constructor(options) {
     Object.assign(
@@ -137,7 +137,7 @@ export class Chart {
     return low <= high ? [low, high] : [0, 1];
   }
 
-  // The vertical axis: of most values, so that a few far ones don't flatten the rest.
+  // The vertical axis covers most values, so that a few outliers don't flatten the rest.
   range(lines, inView) {
     const values = [];
     for (const line of lines)
@@ -283,7 +283,7 @@ export class Chart {
     this.geometry = {x, y, across, left, right, top, bottom, width, height, low, high, lines, unit};
     this.follow();
   }
-  // Marks as lines with their words, which stand in several rows where they would overlap.
+  // Draws marks as lines with labels, which take several rows where they would overlap.
   drawMarks(marks, left, right, top, bottom) {
     const ends = [];
     return marks.map(mark => {
@@ -321,7 +321,7 @@ export class Chart {
     return `Chart of ${this.title}. ${parts.join('. ')}. Left and right arrow keys go through the points, plus and minus zoom.`;
   }
 
-  // Draws the cursor, and writes the values there beside the names.
+  // Draws the cursor, and writes the values there next to the names.
   follow() {
     const {x, y, top, bottom, height, low, high, lines} = this.geometry,
       at = this.mine.cursor,
@@ -441,7 +441,7 @@ export class Chart {
     );
   }
 }
-// The index of the first of several points in order whose value of `name` is at least this, or of the last point.
+// The index of the first point whose `name` is at least `value`, or of the last point; `points` are in order.
 export function firstFrom(points, name, value) {
   let low = 0,
     high = points.length - 1;

@@ -40,7 +40,7 @@ export function section(id, title, ...content) {
 export const cell = (...parts) => make('td', ...parts);
 export const row = (title, ...cells) => make('tr', make('th', {scope: 'row'}, title), ...cells);
 
-// A table in a box that scrolls. Its titles are texts or elements of the head.
+// A table in a box that scrolls. Its titles are texts or header cells.
 export function table(label, titles, rows, style = '') {
   const heads = titles.map(title => (typeof title === 'string' ? make('th', {scope: 'col'}, title) : title));
   return make(

@@ -1,4 +1,4 @@
-// Puts a run's page together from its data, and loads it again while the training goes on.
+// Builds a run's page from its data, and reloads it while the training runs.
 import {redraw, shared} from './chart.js';
 import {make} from './dom.js';
 import {Run, chartSection, otherSections, runTable, tiles} from './sections.js';
@@ -145,7 +145,7 @@ new ResizeObserver(() => {
     redraw();
   }
 }).observe(page);
-// A table that goes on at a side fades there.
+// Fades a table at each side where it continues.
 function fade(box) {
   for (const [side, rest] of [
     ['before', box.scrollLeft],
@@ -185,7 +185,7 @@ function tell() {
 }
 if (single) tell();
 if (live) {
-  // A page that gets no news is loaded less and less often.
+  // A page without updates is reloaded less and less often.
   const pause = Math.min(Math.max(runs[0].interval, 2, seconds() / 5), 60),
     begin = Date.now();
   setInterval(() => {

@@ -34,7 +34,7 @@ export class Run {
   last(name) {
     return this.points(name).findLast(point => Number.isFinite(point.y))?.y;
   }
-  // The epoch or the seconds of training at a step, between the logs that have it.
+  // The epoch or the seconds of training at a step, interpolated between the logs that have it.
   at(name, step) {
     const points = this.points(name);
     if (!points.length) return step;
@@ -66,7 +66,7 @@ const isHidden = name =>
   /^(epoch|total_flos|report\/elapsed|step)$/.test(name) ||
   /(_runtime|_samples_per_second|_steps_per_second|_preparation_time|_jit_compilation_time)$/.test(name) ||
   /_mem_(cpu|gpu)_|^before_init_mem/.test(name);
-// The charts, in their order: which names, and the title that they share; null: a chart each.
+// The charts in order: a test for the names of series, and the title of the chart that they share, or null for a chart each.
 const subjects = [
   [name => /loss/i.test(name), 'Loss'],
   [name => /^(eval|test|val|predict)(_|\/)/.test(name), null],
@@ -84,7 +84,7 @@ function unitX(range) {
   return range > 180 ? {size: 60, text: 'minutes'} : {size: 1, text: 'seconds'};
 }
 
-// Charts of all series. Those of one title are together, at most six in one.
+// Charts of all series. Series with the same title share a chart, at most six in one.
 export function chartSection(runs) {
   const names = new Set();
   for (const run of runs) for (const name of run.byName.keys()) if (!isHidden(name)) names.add(name);
@@ -121,7 +121,7 @@ export function chartSection(runs) {
     left ? note(`${numberText(left)} more series are left out.`) : null
   ].filter(Boolean);
 }
-// The look of one of several runs. Earlier ones are wider, so that they are seen where the lines are the same.
+// The look of one of several runs. Lines of earlier runs are wider, so that they show where lines coincide.
 function lookOf(run, runs) {
   const wide = Math.min(runs.length, 4) - 1,
     width = 2 + Math.max(wide - run.index, 0) * Math.min(2.4, 4.5 / wide);
@@ -134,7 +134,7 @@ function lookOf(run, runs) {
     turns: runs.length
   };
 }
-// Whether the mark is one of a training that was resumed and has made a step since.
+// True if the mark is of a training that was resumed and has made a step since.
 const isResumption = (run, mark) => mark.kind === 'resumed' && mark.step < run.step;
 function sinceResumed(runs) {
   if (!runs.some(run => run.marks.some(mark => isResumption(run, mark)))) return null;
@@ -565,7 +565,7 @@ function markSection(run) {
   );
 }
 const titlesOf = runs => ['', ...(runs.length > 1 ? runs.map(run => run.name) : ['value'])];
-// A table of values by name in `field` of the runs; null if there is none.
+// A table of the values in the runs' `field`, by name; null if there are none.
 function valueTable(runs, title, field, cellOf = value => cell(numberText(value, 5))) {
   const names = [...new Set(runs.flatMap(run => Object.keys(run[field])))];
   const rowOf = name =>

@@ -1,5 +1,4 @@
-// Puts the page of a study together from its data, selects a trial in all charts and the table at once, and
-// sorts the table.
+// Builds the page of a study from its data, selects a trial in all charts and the table at once, and sorts the table.
 
 import {bars, make, note, section, table} from '../../report/page/dom.js';
 import {cut, cutName, durationText, numberText, utcText} from '../../report/page/text.js';
@@ -7,7 +6,7 @@ import {curvesChart, historyChart, objectiveTitle, paretoChart, parallelChart} f
 
 const number = value => (value === null ? null : Number(value));
 
-// The data of a page with its numbers as numbers: those that aren't finite stand in it as texts.
+// Parses a page's data, in which numbers that aren't finite are texts.
 function readStudy(text) {
   const study = JSON.parse(text);
   for (const trial of study.trials) {
@@ -88,7 +87,7 @@ function valueSection() {
   return section('history', 'Optimisation history', ...charts);
 }
 
-// A cell with the number that it is sorted by; none of both for nothing.
+// A cell with a number and the key to sort it by; empty for null.
 function numberCell(value, text = each => numberText(each, 6)) {
   return value === null ? make('td') : make('td', {'data-v': value}, text(value));
 }
@@ -169,7 +168,7 @@ function show(trial) {
   if (trial === null) return;
   for (const each of document.querySelectorAll(`[data-t="${CSS.escape(trial)}"]`)) {
     each.classList.add('on');
-    // Above the other trials, below the axes.
+    // Draws it above the other trials, below the axes.
     if (each.matches('.l, .m')) each.parentNode.insertBefore(each, each.parentNode.querySelector('.rail'));
   }
   const row = rows().find(each => each.dataset.t === trial);

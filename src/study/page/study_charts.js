@@ -99,7 +99,7 @@ function axisOfObjective(study, k) {
   return Axis.ofValues(complete.length ? complete : finite(study.trials), isMinimized(study.objectives[k]));
 }
 
-// The markers of trials, the best above the rest, with the kinds that there are.
+// The markers of trials, the best above the rest, and the kinds that occur.
 class Markers {
   constructor() {
     this.below = [];
@@ -173,7 +173,7 @@ export function paretoChart(study) {
   front.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
   const points = [];
   front.forEach(([x, y], i) => {
-    // The corner is where both values are at most as good as those of its two trials.
+    // At the corner, each objective has the worse of the two trials' values.
     if (i > 0) points.push(isMinimized(study.objectives[0]) ? [x, front[i - 1][1]] : [front[i - 1][0], y]);
     points.push([x, y]);
   });
@@ -201,7 +201,7 @@ export function curvesChart(study) {
     'reported value' + logNote(up)
   );
   const kinds = new Set();
-  // The best last, above the rest.
+  // Draws the best last, above the rest.
   for (const trial of [...drawn].reverse()) {
     const points = trial.reports
       .filter(([, value]) => Number.isFinite(value))
@@ -235,7 +235,7 @@ function parallelAxis(study, lines, param, k) {
   return {title: param.name, axis, places};
 }
 
-// How good each trial is in the first objective among the given ones, from 0 to 1.
+// How good each of these trials is in the first objective, from 0 for the worst to 1 for the best.
 export function meritsOf(study, trials) {
   const losses = trials.map(({values: [value]}) => {
     if (value === null || Number.isNaN(value)) return Infinity;

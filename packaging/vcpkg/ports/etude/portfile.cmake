@@ -6,6 +6,6 @@ set(VCPKG_BUILD_TYPE release) # headers and sources only
 
 vcpkg_cmake_configure(SOURCE_PATH "${SOURCE_PATH}" OPTIONS -DETUDE_BUILD_TESTS=OFF -DETUDE_BUILD_EXAMPLES=OFF -DETUDE_BUILD_TOOLS=OFF)
 vcpkg_cmake_install()
-# Not vcpkg_cmake_config_fixup: Etude's config compiles the library in the program's build, and finds its files beside itself.
+# Needs no vcpkg_cmake_config_fixup: Etude's config compiles the library in the program's build, and its files are next to it.
 file(REMOVE_RECURSE "${CURRENT_PACKAGES_DIR}/share/doc")
 vcpkg_install_copyright(FILE_LIST "${SOURCE_PATH}/LICENSE")
