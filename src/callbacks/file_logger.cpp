@@ -27,7 +27,7 @@ namespace detail {
 
 namespace {
 
-/// One log: its names and values, in the order of the file.
+/// The names and values of one log, in the order of the file.
 using LogFields = std::vector<std::pair<std::string, nlohmann::json>>;
 
 LogFields fields_of(const Log& e) {
@@ -131,11 +131,11 @@ void append_to_log(const TrainingArguments& args, const std::filesystem::path& p
   if (written) return;
   message(args, LogLevel::error, "a log could not be written to {}: {}", path.string(),
           std::generic_category().message(errno));
-  // The next log would continue an incomplete line.
+  // Otherwise the next log would continue an incomplete line.
   if (file != nullptr) std::filesystem::resize_file(path, is_new ? 0 : size, ignored);
 }
 
-/// Restores the file to the rows of earlier trainings, of which there are `rows_before`, and those of
+/// Restores the file to the first `rows_before` rows, which earlier trainings wrote, and the rows of
 /// `state.log_history`.
 template <class Format>
 void begin_log_file(const TrainBegin& e, const Format& format, const std::string& path, bool append,

@@ -56,7 +56,7 @@ void GradualUnfreezingCallback::on(const TrainBegin& e) {
   unfreeze(e);
 }
 
-/// The number of groups that train by now.
+/// The number of groups that should be trained by now.
 std::size_t GradualUnfreezingCallback::due(const Context& e) const {
   const auto groups = freezer->get_layer_groups().size();
   std::size_t count = 1;

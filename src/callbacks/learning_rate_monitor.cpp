@@ -16,7 +16,7 @@ namespace detail {
 
 namespace {
 
-/// The momentum in the options of an optimizer's group, whatever its name there.
+/// The momentum in the options of an optimizer's group, or the first beta.
 std::optional<double> momentum_in(const nlohmann::ordered_json& options) {
   for (const char* name : {"momentum", "beta1"})
     if (const auto found = options.find(name); found != options.end() && found->is_number())

@@ -128,7 +128,7 @@ torch::Tensor LossSpikeCallback::sum_of_all(const Context& e) const {
 void LossSpikeCallback::look(const Context& e) {
   if (!unseen.defined())
     throw Error("LossSpikeCallback received no loss: training_step must raise BackwardEnd, as Etude's does");
-  const auto seen = sum_of_all(e);  // All processes must decide alike.
+  const auto seen = sum_of_all(e);  // All processes must make the same decision.
   const auto number = std::exchange(count, 0);
   const auto first_step = e.state.global_step - static_cast<std::int64_t>(number) + 1;
   std::optional<double> spike;
@@ -139,7 +139,8 @@ void LossSpikeCallback::look(const Context& e) {
       spike = loss;
       if (action != LossSpikeAction::warn || !std::isfinite(loss)) continue;
     }
-    // Lasting spikes are a new level: they are reported, and count until the median has reached it.
+    // A finite spike that is only reported also enters the window, so if the loss stays that high, the median
+    // reaches it and the reports end.
     state.losses.push_back(loss);
     if (std::ssize(state.losses) > window) state.losses.erase(state.losses.begin());
   }

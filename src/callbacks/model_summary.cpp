@@ -22,7 +22,7 @@ namespace detail {
 
 namespace {
 
-/// The class name with its template arguments: "Net<int>Impl" for "etude::Net<int>Impl".
+/// The class name without namespaces, template arguments and "Impl": "Net" for "etude::NetImpl".
 std::string short_class_name(std::string name) {
   name = name.substr(0, name.find('<'));
   if (const auto end = name.find_last_of(":."); end != name.npos) name.erase(0, end + 1);
@@ -34,7 +34,7 @@ std::string short_class_name(std::string name) {
 struct AnyLayer {
   std::string name;
   std::string type;
-  std::vector<NamedTensor> parameters;  ///< its own
+  std::vector<NamedTensor> parameters;  ///< direct parameters only
   bool has_children;
 };
 

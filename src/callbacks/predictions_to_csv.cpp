@@ -134,7 +134,8 @@ void PredictionsToCSVCallback::write_header() {
 void PredictionsToCSVCallback::finish(const Context& e) {
   if (is_part) {
     const auto all = e.trainer.communicator().gather_bytes(nlohmann::json{columns, batches}.dump());
-    if (std::ssize(all) < e.args.world_size()) return;  // This process has left the others.
+    if (std::ssize(all) < e.args.world_size())
+      return;  // This process no longer communicates with the others.
     if (output) write_parts(all);
   }
   is_whole = true;

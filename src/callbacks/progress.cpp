@@ -19,7 +19,7 @@ namespace detail {
 
 namespace {
 
-/// The most informative metric of an evaluation besides its loss; empty if there is none.
+/// The most informative metric of an evaluation other than its loss; empty if there is none.
 std::string telling_metric(const Metrics& metrics, const TrainingArguments& args) {
   auto best = best_metric_name(args);
   if (best != "eval_loss" && metrics.contains(best)) return best;
@@ -35,7 +35,7 @@ std::string shown_value(const Metrics& metrics, std::string_view name) {
   return found == metrics.end() ? std::string() : fmt::format("{:.4g}", without_sign_of_nan(found->second));
 }
 
-/// "2/5": the epoch that begins or goes on. Nothing if there is only one, or any number.
+/// The current epoch, as "2/5"; empty if there is only one epoch or no limit.
 std::string epoch_text(const TrainerState& state) {
   if (state.num_train_epochs <= 1 || state.num_train_epochs >= most_steps) return {};
   const auto begun = static_cast<std::int64_t>(intervals_in(state.epoch, 1)) + 1;
@@ -94,7 +94,7 @@ void ProgressCallback::on(const EvaluateEnd&) { end(); }
 void ProgressCallback::on(const PredictEnd&) { end(); }
 
 void ProgressCallback::on(const Log& e) {
-  // Not from Evaluate, whose metrics run-time callbacks may still change.
+  // Evaluate is too early, because run-time callbacks may still change its metrics.
   show_result(e.logs);
   if (!training_) return;
   latest_.update(e.logs);
@@ -121,7 +121,7 @@ void ProgressCallback::begin(const Context& e, std::string title) {
   prediction_ = std::make_unique<ProgressBar>(stderr, std::move(title), e.eval_dataloader->size());
 }
 
-/// The last line of an evaluation outside a training stays, with its result.
+/// Leaves the last line of an evaluation outside a training on the screen, with its result.
 void ProgressCallback::show_result(const Metrics& metrics) {
   if (!prediction_ || training_) return;
   ProgressBar::Fields fields;

@@ -80,12 +80,12 @@ ReportRank report_rank(const Context& e) {
   return rank;
 }
 
-/// The time without evaluations and checkpoints.
+/// The seconds spent on anything but evaluations and checkpoints.
 double busy_seconds(const TimeByActivity& times) {
   return times.total() - times[TimedActivity::evaluation] - times[TimedActivity::saving];
 }
 
-/// Takes the arguments, and the names of those that differ from the defaults.
+/// Copies the arguments into the report, and the names of arguments that differ from the defaults.
 void take_arguments(RunReport& run, const TrainingArguments& args) {
   run.arguments = to_json_value(args);
   const auto defaults = to_json_value(TrainingArguments{});
@@ -94,7 +94,7 @@ void take_arguments(RunReport& run, const TrainingArguments& args) {
     if (!defaults.contains(name) || defaults[name] != value) run.changed.push_back(name);
 }
 
-/// Takes the position of the training.
+/// Copies the training's position into the report.
 void take_state(RunReport& run, const Context& e) {
   const auto& state = e.state;
   run.step = state.global_step;
@@ -188,7 +188,7 @@ void ReportCallback::on(const Log& e) {
   write_if_due(e);
 }
 
-// Speed and memory at a log of training steps.
+// Records speed and memory at a log of training steps.
 void ReportCallback::measure(const Context& e) {
   if (!is_training || e.state.global_step <= watch.last_step) return;
   const auto times = e.trainer.time_by_activity();
@@ -223,7 +223,8 @@ void ReportCallback::on(const Save& e) {
                   e.checkpoint.string());
 }
 
-// All processes call this together, unlike at a log, which a program may write in only one of them.
+// All processes call this together. A log can't trigger it, because a program may write a log in only one
+// process.
 void ReportCallback::gather(const Context& e) {
   if (!is_training || e.args.world_size() == 1) return;
   const auto all = e.trainer.communicator().gather_bytes(to_json_value(detail::report_rank(e)).dump());
@@ -258,7 +259,7 @@ void ReportCallback::on(const TrainEnd& e) {
   write_or_report(e);
 }
 
-// Whether a training that was resumed has made a step since.
+// False if a resumed training hasn't made a step yet.
 bool ReportCallback::has_trained(const Context& e) const {
   return !resumed || e.state.global_step > watch.first_step;
 }

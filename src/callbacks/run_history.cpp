@@ -34,7 +34,7 @@ void RunHistoryCallback::on(const StepBegin&) {
 }
 
 void RunHistoryCallback::on(const BackwardEnd& e) {
-  if (e.share == 0.0) return;  // It only keeps this process in step with the others.
+  if (e.share == 0.0) return;  // This batch only keeps the process in step with the others.
   if (group_.size() < micro_batches_) group_.push_back({e.loss, e.share.value_or(0), e.batch.size});
 }
 
@@ -46,8 +46,8 @@ void RunHistoryCallback::on(const StepRestarted&) {
 void RunHistoryCallback::on(const StepEnd& e) {
   std::int64_t examples = 0;
   for (const auto& part : group_) examples += part.examples;
-  // If the losses add up to a mean over items, each is weighted by all examples of the group, over all
-  // processes, which have equally many.
+  // If the losses add up to a mean over items, each one gets the number of the group's examples over all
+  // processes as its weight. All processes have the same number.
   const auto all = static_cast<double>(examples * e.args.world_size());
   for (const auto& [loss, share, size] : group_)
     losses_.add(loss, share > 0 ? static_cast<double>(size) / share : all);

@@ -30,7 +30,7 @@ namespace detail {
 
 namespace {
 
-/// Switches a model's BatchNorm modules to cumulative means, starting over, for as long as it lives.
+/// Resets the statistics of a model's BatchNorm modules, and makes them cumulative means during its lifetime.
 class CumulativeStatistics {
  public:
   explicit CumulativeStatistics(torch::nn::Module& model) {
@@ -201,7 +201,8 @@ void StochasticWeightAveragingCallback::renew_statistics(const Context& e) const
     return batches.next();
   };
   while (const auto batch = next()) e.trainer.compute_loss(batch->to(device, e.args.dataloader_pin_memory));
-  // Each process has gone over its part; the checkpoint is the first one's.
+  // Each process has seen only its part of the data. All take the first process's statistics, since it writes
+  // the checkpoint.
   std::vector<torch::Tensor> buffers;
   for (const auto& [name, buffer] : e.model.named_buffers()) buffers.push_back(buffer);
   broadcast_tensors(e.trainer.communicator(), buffers);

@@ -30,7 +30,7 @@ void ThroughputMonitor::on(const BatchFetchBegin&) {
   if (watch.runs) advance();
   watch.mark = std::chrono::steady_clock::now();
   watch.runs = watch.waits = true;
-  // An abandoned step has left its fetched batches in the count.
+  // Don't count the batches that an abandoned step has fetched.
   now.samples = at_end_of(watch.steps).samples;
   now.tokens = at_end_of(watch.steps).tokens;
 }
@@ -60,7 +60,7 @@ void ThroughputMonitor::on(const EpochEnd& e) {
   if (detail::log_goes_out(e, state.last_logged_step)) log(e);
 }
 
-// Writing a log waits for the steps whose loss is in it.
+// Writing a log waits for the steps whose losses it contains, so this time counts.
 void ThroughputMonitor::on(const Log&) {
   if (watch.runs) advance();
 }

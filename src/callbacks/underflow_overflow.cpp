@@ -29,7 +29,7 @@ namespace detail {
 
 namespace {
 
-/// The least and greatest absolute value of a tensor, NaN if it contains any; nullopt unless it holds floats.
+/// The least and greatest absolute value of a tensor, NaN if it contains NaN; nullopt unless it holds floats.
 std::optional<std::pair<double, double>> magnitudes(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.is_floating_point() || tensor.layout() != at::kStrided ||
       tensor.is_meta() || tensor.numel() == 0)
@@ -77,7 +77,7 @@ struct Magnitudes {
   }
 };
 
-/// Observes every operator of this thread, and of the backward passes that it starts, for its lifetime.
+/// While it lives, observes every operator of this thread and of the backward passes that it starts.
 class OperatorWatch {
  public:
   OperatorWatch(std::size_t max_frames, bool traces) : max_frames_(max_frames), traces_(traces) {
@@ -96,7 +96,7 @@ class OperatorWatch {
     active() = nullptr;
   }
 
-  /// The operator that produced the first inf or NaN, with those before it; empty if there is none.
+  /// The operator that produced the first inf or NaN, and the operators before it; empty if there is none.
   std::string fault() const {
     const std::lock_guard lock(mutex_);
     if (culprit_.empty()) return "";
@@ -158,7 +158,7 @@ class OperatorWatch {
   std::size_t max_frames_;
   bool traces_;
   at::CallbackHandle handle_ = 0;
-  mutable std::mutex mutex_;  // Some devices run backward passes in threads of their own.
+  mutable std::mutex mutex_;  // Some devices run backward passes in separate threads.
   std::deque<std::string> frames_;
   std::string culprit_, trace_;
 };

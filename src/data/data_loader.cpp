@@ -118,8 +118,8 @@ void DataLoader::limit_batches(std::int64_t max_batches) {
   options_.max_batches = max_batches;
 }
 
-// The number of examples that the sampler gives, which may be less than the dataset has. Torch's random and
-// sequential samplers don't report theirs, so they are asked for all indices. Any other sampler might never
+// The number of examples that the sampler yields, which may be less than the dataset's size. Torch's random
+// and sequential samplers don't report it, so they are asked for all indices. Any other sampler might never
 // end.
 std::optional<std::int64_t> DataLoader::count_sampler_examples() const {
   auto* sampler = options_.sampler.get();

@@ -39,7 +39,7 @@ void copy_rows(std::byte* to, const std::byte* from, std::span<const std::int64_
       for (std::size_t at = 0; at < bytes; at += piece)
         std::memcpy(to + i * bytes + at, from + static_cast<std::size_t>(indices[i]) * bytes + at, piece);
   };
-  // For a few bytes, the call of memcpy with a size unknown at compile time costs more than the copying.
+  // For a few bytes, calling memcpy with a size unknown at compile time costs more than the copying itself.
   if (bytes <= 512 && bytes % 16 == 0) return in_pieces(std::integral_constant<std::size_t, 16>());
   if (bytes <= 64 && bytes % 8 == 0) return in_pieces(std::integral_constant<std::size_t, 8>());
   if (bytes == 4) return in_pieces(std::integral_constant<std::size_t, 4>());

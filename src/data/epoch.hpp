@@ -22,8 +22,8 @@
 
 namespace etude::inline v0::detail {
 
-/// The rows [first, last) of a batch, which are `share` of it. With a share of 0, another process counts
-/// them.
+/// Rows [first, last) of a batch; `share` is their fraction of the batch. With a share of 0, another process
+/// counts them.
 struct Rows {
   std::int64_t first = 0;
   std::int64_t last = 0;
@@ -45,14 +45,14 @@ inline Rows own_rows(const BatchPart& part, std::int64_t size) {
 
 struct BatchRequest {
   std::int64_t first = 0;                  // its first example in the epoch; seeds its random numbers
-  std::int64_t size = 0;                   // number of examples, of all processes
+  std::int64_t size = 0;                   // number of examples over all processes
   Rows rows = {};                          // this process's rows, for an indexed dataset
   std::vector<std::int64_t> indices = {};  // of this process's examples, for an indexed dataset
 };
 
 /// Facts about a batch that are known only once a stream has read it.
 struct StreamRead {
-  std::int64_t size = 0;  // examples of all processes
+  std::int64_t size = 0;  // examples over all processes
   double share = 1;
   std::optional<DatasetState> state = {};  // after the batch, if requested
 };

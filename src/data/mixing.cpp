@@ -52,7 +52,7 @@ bool is_chosen(double probability, at::Generator& generator) {
   return at::rand({1}, generator, torch::kDouble).item<double>() < probability;
 }
 
-/// The weight of an example itself in its mixture.
+/// The weight of an example in its mixture with another.
 double draw_share(double alpha, at::Generator& generator) {
   return at::_sample_dirichlet(at::full({2}, alpha, torch::kDouble), generator)[0].item<double>();
 }

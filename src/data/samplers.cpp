@@ -121,7 +121,7 @@ std::vector<std::int64_t> WeightedRandomSampler::order(std::uint64_t seed) const
   if (replacement_) {
     std::vector<double> sums(weights_.size());
     std::partial_sum(weights_.begin(), weights_.end(), sums.begin());
-    // The last example of positive weight, in case the product below rounds up to the whole sum.
+    // The last example with positive weight, in case the product below rounds up to the whole sum.
     const auto last = std::ranges::lower_bound(sums, sums.back());
     for (std::int64_t i = 0; i < num_samples_; ++i) {
       if (i % 1'000'000 == 0) interruption_point();

@@ -10,7 +10,7 @@
 namespace etude::inline v0 {
 
 std::string dtype_name(torch::ScalarType dtype) {
-  // In the order of torch::ScalarType; the others have the same name in Python but for its case.
+  // In the order of torch::ScalarType; all later types have the same name in Python, in lower case.
   static constexpr std::array names{"uint8",   "int8",    "int16",     "int32",     "int64",     "float16",
                                     "float32", "float64", "complex32", "complex64", "complex128"};
   const auto index = static_cast<std::size_t>(dtype);

@@ -31,8 +31,8 @@ WorkerPool::WorkerPool(std::vector<Dataset> datasets) {
   }
   std::unique_lock lock(shared_->mutex);
   shared_->changed.wait(lock, [&] { return shared_->started == threads_->size(); });
-  // set_num_threads also changes the default of later threads, and in old LibTorch the number of MKL threads
-  // of all. So restore this thread's number.
+  // set_num_threads also changes the default for later threads and, in old versions of LibTorch, the number
+  // of MKL threads in all threads. So restore this thread's number.
   at::set_num_threads(threads);
 }
 

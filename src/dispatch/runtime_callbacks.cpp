@@ -16,7 +16,8 @@ namespace etude::inline v0::detail {
 
 void RuntimeState::let_go() {
   has_removed = false;
-  // Destroyed once the lists are consistent again: their destructors may remove other callbacks.
+  // These are destroyed once the lists are consistent again, because their destructors may remove other
+  // callbacks.
   std::vector<std::shared_ptr<RuntimeEntry>> dying;
   std::copy_if(entries.begin(), entries.end(), std::back_inserter(dying),
                [](const auto& entry) { return entry->removed; });

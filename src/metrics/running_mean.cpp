@@ -90,7 +90,7 @@ void RunningMean::take(double value, double weight, std::int64_t place) {
   }
   if (filter_ && !is_finite) {
     if (weight_ == 0) {
-      leading_ += weight;  // nothing finite came before, so it will count as the later mean
+      leading_ += weight;  // no finite value came before, so it will count as the later mean
       return;
     }
     value = sum_ / weight_;

@@ -13,7 +13,7 @@
 
 namespace callbacks_default_flow_test {
 
-// The sequences in tests/events.cpp show its requests and their order.
+// The sequences in tests/events.cpp show the callback's requests and their order.
 
 TEST_CASE("an interval of several steps fires only at its multiples") {
   auto args = toy::arguments();
@@ -49,7 +49,7 @@ struct Times {
 };
 using Steps = std::vector<std::int64_t>;
 
-/// 5 steps an epoch, 3 epochs.
+/// 5 steps per epoch, 3 epochs.
 etude::TrainerOptions fifteen_steps(const std::vector<std::string>& words, const std::string& folder) {
   auto args = toy::arguments();
   args.output_dir = folder;

@@ -39,7 +39,7 @@ Run run(const std::vector<double>& values, bool greater_is_better, etude::EarlyS
           after.state.last_improvement, output.stop_reason};
 }
 
-// The expected numbers are those of Hugging Face's callback, worked out from its rule.
+// The expected numbers follow from the rule of Hugging Face's callback.
 
 TEST_CASE("patience counts evaluations without improvement") {
   const auto result = run({.5, .6, .6, .59, .7}, true, {.early_stopping_patience = 2});
@@ -84,7 +84,7 @@ TEST_CASE("with a cumulative threshold it equals pytorch-accelerated's callback,
     double last_improvement;
     std::int64_t counter;
   };
-  // If NaN comes first, pytorch-accelerated's never finds anything better, and stops after 3.
+  // If NaN comes first, pytorch-accelerated's callback never finds a better value, and stops after 3.
   const std::vector<Row> rows{{{1, .995, .98, .97}, 2, .01, false, 4, .97, 0},
                               {{1, .99, .5}, 1, .01, false, 3, .5, 0},
                               {{1, 1.1, 1.2, 1.3, 1.4}, 3, .01, false, 4, 1, 3},
@@ -143,7 +143,7 @@ TEST_CASE("a second training restarts the count") {
   etude::Trainer<etude::EarlyStoppingCallback> trainer(
       options, etude::EarlyStoppingCallback{.early_stopping_patience = 3});
   CHECK(trainer.train().global_step == 2);
-  CHECK(trainer.train().global_step == 2);  // it would be 1 if the first training's two counted
+  CHECK(trainer.train().global_step == 2);  // it would be 1 if the first training's two evaluations counted
   CHECK(trainer.callback<etude::EarlyStoppingCallback>().state.early_stopping_patience_counter == 2);
 }
 
@@ -154,7 +154,7 @@ TEST_CASE("a run that is resumed after its stop stops again before its first ste
   args.num_train_epochs = 4;
   args.eval_strategy = etude::IntervalStrategy::epoch;
   args.save_strategy = etude::SaveStrategy::epoch;
-  args.learning_rate = 1e-12;  // The loss stays the same: one best, then none.
+  args.learning_rate = 1e-12;  // The loss stays the same: one best value, then no improvement.
   etude::Trainer<etude::EarlyStoppingCallback> first(
       toy::options(args, 1), etude::EarlyStoppingCallback{.early_stopping_patience = 2});
   const auto stopped = first.train();
@@ -169,7 +169,7 @@ TEST_CASE("a run that is resumed after its stop stops again before its first ste
   };
   CHECK(resume(2).global_step == 3);
   CHECK(resume(2).stop_reason == stopped.stop_reason);
-  CHECK(resume(3).global_step == 4);  // With more patience it continues.
+  CHECK(resume(3).global_step == 4);  // With more patience, it continues.
   args.log_level = etude::LogLevel::warning;
   const auto said_with = [&](std::int64_t patience) {
     return toy::printed([&] { resume(patience); }, STDERR_FILENO);
@@ -195,7 +195,7 @@ TEST_CASE("a run that stopped within an epoch and is started again raises and wr
   args.max_steps = 6;
   args.eval_strategy = etude::IntervalStrategy::steps;
   args.eval_steps = 1;
-  args.learning_rate = 1e-12;  // The loss stays the same: one best, then none.
+  args.learning_rate = 1e-12;  // The loss stays the same: one best value, then no improvement.
   const auto run = [&](std::int64_t patience) {
     etude::Trainer<etude::EarlyStoppingCallback, Counts> trainer(
         toy::options(args, 10), etude::EarlyStoppingCallback{.early_stopping_patience = patience});
@@ -245,7 +245,7 @@ TEST_CASE("a metric that no evaluation has is an error, not a stop that never ha
   args.eval_strategy = etude::IntervalStrategy::epoch;
   auto options = toy::options(args, 1);
   options.eval_dataset = {{"near", toy::dataset(1)}, {"far", toy::dataset(2)}};
-  for (const double epochs : {3, 1}) {  // At the end, too, where no step comes after the evaluation.
+  for (const double epochs : {3, 1}) {  // Also at the end, where no step comes after the evaluation.
     options.args.num_train_epochs = epochs;
     etude::Trainer<etude::EarlyStoppingCallback> trainer(options);
     CHECK_THROWS_WITH_AS(trainer.train(),
@@ -277,7 +277,7 @@ TEST_CASE("it watches any metric, in its own direction, independent of the best 
     std::optional<bool> best_greater;
     std::int64_t steps;
   };
-  // One metric grows, one falls, and the loss is constant: one best, two without improvement.
+  // One metric grows, one falls, and the loss is constant: one best value, then two without improvement.
   const std::vector<Row> rows{
       {"", {}, {}, {}, 3},
       {"eval_up", {}, {}, {}, 6},
@@ -366,7 +366,8 @@ TEST_CASE("short evaluations within an epoch count or don't, and then don't move
     std::vector<double> values;
     std::int64_t steps;
   };
-  // At step 2; at the end of the first epoch of three; at steps 4 and 6; at the end of the second.
+  // Evaluations take place at step 2, at the end of the first epoch of three steps, at steps 4 and 6, and at
+  // the end of the second.
   for (const auto& row : std::vector<Row>{{true, {.9, .5, .9, .9, .4}, 4},
                                           {false, {.9, .5, .9, .9, .4}, 6},
                                           {true, {.1, .5, .1, .1, .4}, 3},
@@ -414,7 +415,8 @@ TEST_CASE("without a custom metric the loss decides") {
   args.eval_strategy = etude::IntervalStrategy::epoch;
   etude::Trainer<etude::EarlyStoppingCallback> trainer(
       toy::options(args, 1), etude::EarlyStoppingCallback{.early_stopping_patience = 3});
-  CHECK(trainer.train().global_step == 4);  // The loss stays: one best, three without a gain.
+  CHECK(trainer.train().global_step ==
+        4);  // The loss stays the same: one best value, then three without improvement.
 }
 
 TEST_CASE("unsupported options and inputs are refused by name") {

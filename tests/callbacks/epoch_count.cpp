@@ -32,7 +32,7 @@ struct Stops {
   }
 };
 
-/// Saves where the training ends, so that the checkpoint to resume from includes the events of that end.
+/// Saves at the end of the training, so that the checkpoint to resume from includes the events of the end.
 struct Saves {
   void on(const etude::TrainingRunEpochEnd& e) { e.control.should_save = true; }
 };

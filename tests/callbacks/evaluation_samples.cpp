@@ -89,7 +89,7 @@ TEST_CASE("samples of every second evaluation come with the second, the fourth, 
     return constant(e);
   };
   auto options = toy::options(arguments(5), 2);
-  // Two datasets are one evaluation.
+  // Two datasets count as one evaluation.
   options.eval_dataset = {{"a", toy::dataset(1)}, {"b", toy::dataset(1)}};
   etude::Trainer<EvaluationSamplesCallback> trainer(
       options, EvaluationSamplesCallback{.every_n_evaluations = 2, .make = make});

@@ -27,7 +27,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-/// A letter for each of the four layers, after each step: t if the step trained it.
+/// A letter for each of the four layers after each step: t if the step trained the layer, else f.
 struct Watch {
   std::vector<torch::Tensor> before = {};
   Names trained = {};

@@ -33,7 +33,7 @@ struct Listener {
 };
 using Steps = std::vector<std::int64_t>;
 
-/// 10 examples one by one, in groups of 2: 5 steps an epoch, 4 epochs.
+/// 10 examples in batches of 1 and groups of 2: 5 steps per epoch, 4 epochs.
 etude::TrainerOptions twenty_steps() {
   auto options = toy::options(toy::arguments(), 10);
   options.args.num_train_epochs = 4;
@@ -144,7 +144,7 @@ TEST_CASE("an interval of tokens is an error if they aren't counted") {
                        etude::ArgumentError);
 }
 
-/// Takes a while at each step.
+/// Sleeps at each step.
 struct Slow {
   void on(const etude::StepBegin&) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 };
@@ -154,7 +154,7 @@ TEST_CASE("a time is measured by the training's clock") {
   trainer.train();
   const auto& steps = trainer.callback<Listener>().steps;
   CHECK(steps.size() >=
-        6);  // 20 steps of at least 20 ms are 8 times 50 ms; a slow step may end two intervals
+        6);  // 20 steps of at least 20 ms contain 8 intervals of 50 ms; a slow step may end two intervals
   CHECK(steps.size() < 20);
   CHECK(steps.front() <= 3);
 }

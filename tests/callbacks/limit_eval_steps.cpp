@@ -32,7 +32,8 @@ TEST_CASE("evaluations in the middle of an epoch end early, others don't") {
       toy::options(arguments(), 3, 5), Callback{.num_eval_steps = 2},
       etude::StepBasedEvaluationCallback{.eval_every_n_steps = 2});
   trainer.train();
-  // At the start; at step 2; at the end of the first epoch; at steps 4 and 6; at the end of the second.
+  // Evaluations take place at the start, at step 2, at the end of the first epoch, at steps 4 and 6, and at
+  // the end of the second.
   CHECK(trainer.callback<Count>().batches == std::vector{5, 2, 5, 2, 2, 5});
   trainer.evaluate();
   CHECK(trainer.callback<Count>().batches.back() == 5);

@@ -18,7 +18,8 @@ using etude::LossSpikeCallback;
 using Trainer = etude::Trainer<LossSpikeCallback>;
 using Steps = std::vector<std::int64_t>;
 
-/// The targets of 64 examples, trained on in this order, one per step: on a line except for `others`.
+/// The targets of 64 examples, which are trained on in this order, one per step. All except `others` lie on a
+/// line.
 torch::Tensor targets(const std::map<std::int64_t, float>& others) {
   auto y = 2 * torch::arange(64).to(torch::kFloat).reshape({64, 1}) / 64 + 1;
   for (const auto& [i, value] : others) y[i].fill_(value);

@@ -20,7 +20,7 @@ etude::TrainerOptions evaluation(std::int64_t examples = 10) {
 }
 constexpr double mae = 1.9, mse = 3.94;  // Over 10 points: means of 1 + i/5 and its square, i = 0..9.
 
-/// The metrics of an evaluation as a callback that only reads them receives them.
+/// Records the metrics that a callback receives if it only reads them.
 struct Reported {
   etude::Metrics evaluated = {}, logged = {};
   void on(const etude::Evaluate& e) { evaluated = e.metrics; }

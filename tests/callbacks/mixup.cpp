@@ -47,8 +47,8 @@ TEST_CASE("training batches are mixed the same with any number of workers and af
   etude::Trainer<etude::MixUp, Seen> trainer(toy::options(arguments(folder, 0), 12, 3));
   trainer.train();
   const auto expected = batches_of(trainer);
-  // 12 examples in 6 batches, for 3 steps per epoch. They are on the line y = 2 x + 1, and mixing keeps them
-  // there.
+  // 12 examples in 6 batches, for 3 steps per epoch. They are on the line y = 2 x + 1, and mixed examples are
+  // too.
   REQUIRE(expected.size() == 12);
   const auto x = torch::cat(expected).select(1, 0), y = torch::cat(expected).select(1, 1);
   CHECK(y.allclose(2 * x + 1));

@@ -47,7 +47,7 @@ TEST_CASE("the average moves after each step, by less than its decay at first") 
     trainer.train();
     const auto& weights = trainer.callback<Witness>().weights;
     REQUIRE(weights.size() == 15);
-    double expected = 0;  // the weight begins there
+    double expected = 0;  // the initial weight
     for (std::size_t n = 0; n < 15; ++n) {
       const double decay = warm_up ? std::min(.9, (1. + double(n)) / (10. + double(n))) : .9;
       expected = decay * expected + (1 - decay) * weights[n];
@@ -129,7 +129,7 @@ TEST_CASE("each of several datasets has its metrics of the average") {
   CHECK(evaluations[3].contains("ema_model_eval_far_loss"));
 }
 
-/// Throws in the second evaluation, which is the average's.
+/// Throws in the second evaluation, which evaluates the average.
 struct Breaker {
   int evaluations = 0;
   void on(const etude::PredictionStep&) {
@@ -238,7 +238,7 @@ TEST_CASE("the best average is kept, with its metric") {
   args.num_train_epochs = 4;
   args.eval_strategy = IntervalStrategy::epoch;
   auto options = toy::options(args, 2);
-  // Alternately for the model and for the average.
+  // The scores are alternately for the model and for the average.
   options.compute_metrics = toy::scores({.9, .9, .5, NAN, .1, .3, .1, .1});
   Trainer trainer(options, ModelEmaCallback{.save_path = folder / "best",
                                             .watch_metric = "ema_model_eval_score",
@@ -258,7 +258,7 @@ TEST_CASE("the best average is kept, with its metric") {
 TEST_CASE("evaluations of the average within an epoch count or don't, as configured") {
   for (const bool counts : {true, false}) {
     const toy::Folder folder;
-    // Alternately for the model and for the average.
+    // The scores are alternately for the model and for the average.
     const auto info = toy::best_of_two_epochs({.1, .1, .5, .5, .1, .1, .2, .2, .4, .4},
                                               ModelEmaCallback{.save_path = folder / "best",
                                                                .watch_metric = "ema_model_eval_score",

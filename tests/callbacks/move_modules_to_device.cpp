@@ -9,7 +9,7 @@ namespace callbacks_move_modules_to_device_test {
 
 using Callback = etude::MoveModulesToDeviceCallback;
 
-/// Records where it is moved to.
+/// Records the devices that it is moved to.
 struct TravellerImpl : torch::nn::Module {
   using torch::nn::Module::to;
   void to(torch::Device device, bool non_blocking = false) override {

@@ -69,8 +69,8 @@ TEST_CASE("norms of layers, and only the global one") {
     net->second->weight.fill_(2);
   }
   options.model = net;
-  // The output is 0 at first, so the gradients of the inner line are twice those at the outer input, -3 and
-  // -1.
+  // The output is 0 at first, so its gradients are -1 and -3, as above; the outer weight doubles them for the
+  // inner line.
   const etude::GradientNormMonitor by_layer{.norm_detail = etude::NormDetail::layer, .every_n_steps = 1};
   const auto state = after_training(options, by_layer);
   CHECK(toy::logged(state, "l2_norm/grad/first").at(0) == doctest::Approx(std::hypot(2, 6)));

@@ -20,7 +20,7 @@ etude::TrainingArguments arguments(const toy::Folder& folder) {
   return args;
 }
 
-/// y = 2 x, whose outputs have no rounding errors for toy::points.
+/// The line y = 2 x, whose outputs have no rounding errors for toy::points.
 toy::Line doubling() {
   toy::Line line;
   const torch::NoGradGuard no_grad;
@@ -54,7 +54,7 @@ TEST_CASE("a prediction without labels has no targets") {
   CHECK(toy::read_text(folder / "test_predictions.csv") == "prediction\n0\n0.5\n1\n1.5\n");
 }
 
-/// Twice the input, and a number for the whole batch.
+/// Returns twice the input, and one number for the whole batch.
 struct WithMeanImpl : torch::nn::Module {
   etude::Tensors forward(torch::Tensor x) { return {{"y", x * weight}, {"mean", x.mean()}}; }
   torch::Tensor weight = register_parameter("weight", torch::full({1}, 2.));

@@ -69,7 +69,7 @@ TEST_CASE("a dumb terminal is treated as a pipe") {
   const Variable name("TERM", "dumb");
   auto text = written(
       160, [](int) { etude::Trainer<>(logged_training()).train(); }, nullptr);
-  std::erase(text, '\r');  // the terminal's own, before each end of line
+  std::erase(text, '\r');  // the terminal adds one before each newline
   check_plain(text);
 }
 
@@ -211,7 +211,7 @@ TEST_CASE("threads may print while a bar is drawn") {
   CHECK(std::count(lines.begin(), lines.end(), "from the other") == 100);
 }
 
-/// Replaces the logs with those of a long training with two metrics.
+/// Replaces the logs with the logs of a long training with two metrics.
 struct LongLogs {
   void on(etude::Log& e) {
     const bool is_evaluation = e.logs.contains("eval_loss"), is_summary = e.logs.contains("train_loss");

@@ -191,7 +191,7 @@ TEST_CASE("a resumed training goes on with its page, and repeats no step") {
   CHECK(page_of(folder / "").samples.size() == 2);
 }
 
-/// Takes its time in each step.
+/// Sleeps in each step.
 struct Waits {
   std::chrono::milliseconds time{0};
   void on(const etude::StepEnd&) const { std::this_thread::sleep_for(time); }
@@ -212,7 +212,8 @@ TEST_CASE("the time before a training was resumed counts without its page, too")
   std::filesystem::remove(folder / "report.html");
   etude::Trainer<Waits, ReportCallback> resumed(toy::options(args));
   resumed.train({.resume_from_checkpoint = folder / "checkpoint-2"});
-  CHECK(first_elapsed(page_of(folder / "")) >= 0.5);  // at least of the step before the log at step 2
+  CHECK(first_elapsed(page_of(folder / "")) >=
+        0.5);  // at least one step was finished before the log at step 2
   etude::Trainer<Waits, ReportCallback> anew(toy::options(args));
   anew.train();
   CHECK(first_elapsed(page_of(folder / "")) < 0.5);

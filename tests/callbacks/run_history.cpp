@@ -21,8 +21,8 @@ etude::RunHistory& history_of(Trainer& trainer) {
   return trainer.template callback<Callback>().history();
 }
 
-/// The line stays 0, over points at 0, .2, .4, .6, .8, in batches of 2, 2 and 1: the losses, squares of 2 x +
-/// 1, are 1, 1.96, 3.24, 4.84 and 6.76.
+/// The line stays 0. The points are at 0, .2, .4, .6 and .8, in batches of 2, 2 and 1, so the losses, the
+/// squares of 2 x + 1, are 1, 1.96, 3.24, 4.84 and 6.76.
 etude::TrainerOptions standing_still(std::int64_t accumulation) {
   auto args = toy::arguments();
   args.per_device_train_batch_size = 2;
@@ -124,7 +124,8 @@ TEST_CASE("every metric of an evaluation is recorded, and its loss by where it w
   etude::Trainer<etude::StepBasedEvaluationCallback, Callback, Losses> trainer(
       options, etude::StepBasedEvaluationCallback{.eval_every_n_steps = 2});
   trainer.train();
-  // At the start; at step 2; after the first epoch; at steps 4 and 6; after the second.
+  // Evaluations take place at the start, at step 2, after the first epoch, at steps 4 and 6, and after the
+  // second.
   const auto& losses = trainer.callback<Losses>().all;
   REQUIRE(losses.size() == 6);
   const auto& history = history_of(trainer);
@@ -137,7 +138,7 @@ TEST_CASE("every metric of an evaluation is recorded, and its loss by where it w
 
   const auto loss = trainer.evaluate().at("eval_loss");
   CHECK(history.get_metric_values("evaluation_loss") == Values{loss});
-  CHECK(history.get_metric_values("train_loss_epoch").size() == 2);  // evaluate() forgets nothing
+  CHECK(history.get_metric_values("train_loss_epoch").size() == 2);  // evaluate() doesn't clear the history
   trainer.evaluate({.metric_key_prefix = "final"});
   CHECK(history.get_metric_values("final_loss") == Values{loss});
   CHECK(history.get_metric_values("evaluation_loss").size() == 1);

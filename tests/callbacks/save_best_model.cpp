@@ -27,7 +27,7 @@ using Trainer = etude::Trainer<Witness, SaveBestModelCallback>;
 
 double weight(Trainer& trainer) { return trainer.model().as<toy::LineImpl>().bias.item<double>(); }
 
-/// The epoch, from 1, from which a training has its final weights, and its callback.
+/// Returns the epoch (from 1) whose weights a training has at its end, and the training's callback.
 std::pair<std::ptrdiff_t, SaveBestModelCallback> ends_with(const std::vector<double>& values,
                                                            std::optional<bool> greater,
                                                            const std::string& folder) {

@@ -186,7 +186,7 @@ TEST_CASE("a training resumes from each of them to the bit, also if it was writt
       CHECK(resumed->callback<SaveTrainingStateCallback>().state.kept == kept);
       CHECK(names_in(folder / "kept") == all);
     }
-    // A finished one has nothing left to do.
+    // A finished training has nothing left to do.
     const auto after = make();
     CHECK(after->train({.resume_from_checkpoint = folder / "kept" / "final"}).global_step == 12);
     CHECK(toy::weights(*after) == toy::weights(*whole));

@@ -76,7 +76,7 @@ TEST_CASE("it evaluates after epochs and examples too, resumed or not") {
     return trainer.template callback<Modes>().evaluated_at;
   };
   using Steps = std::vector<std::int64_t>;
-  args.per_device_train_batch_size = 1;  // 4 steps an epoch
+  args.per_device_train_batch_size = 1;  // 4 steps per epoch
   CHECK(evaluated_at("1ep") == Steps{4, 8, 12});
   CHECK(evaluated_at("1.5ep") == Steps{6, 12});
   CHECK(evaluated_at("1h") == Steps{});

@@ -60,7 +60,7 @@ TEST_CASE("training stops at a non-finite loss, before its batch reaches weights
       REQUIRE(after.size() == before.size());
       for (std::size_t i = 0; i < after.size(); ++i) CHECK(torch::equal(after[i], before[i]));
       CHECK_FALSE(trainer.model().parameters().front().grad().defined());
-      if (!trainer.model().parameters().front().is_cuda())  // There, it stops before its backward pass.
+      if (!trainer.model().parameters().front().is_cuda())  // On the CPU, it stops before its backward pass.
         CHECK(trainer.callback<Watch>().backward_passes == 3 * accumulation - 1);
     }
 }

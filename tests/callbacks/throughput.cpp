@@ -23,7 +23,7 @@ struct Sleeper {
   void on(const etude::PredictionStep&) const { std::this_thread::sleep_for(evaluating); }
 };
 
-/// Eight steps, of two micro-batches with two examples each.
+/// Eight steps with two micro-batches each; a micro-batch has two examples.
 etude::TrainingArguments arguments() {
   auto args = toy::arguments();
   args.per_device_train_batch_size = 2;

@@ -18,7 +18,7 @@ using Trainer = etude::Trainer<TopKCheckpointsCallback>;
 using toy::Names;
 using toy::names_in;
 
-/// One evaluation a step, with these values.
+/// One evaluation per step, with these values.
 etude::TrainerOptions scored(const toy::Folder& folder, std::vector<double> values) {
   auto options = toy::scored(std::move(values));
   options.args.output_dir = folder;
@@ -93,7 +93,8 @@ TEST_CASE("the metric's name may have characters that a file name can't") {
 TEST_CASE("evaluations within an epoch count or don't, as configured") {
   for (const bool counts : {true, false}) {
     const toy::Folder folder;
-    // At step 2; at the end of the first epoch of three; at steps 4 and 6; at the end of the second.
+    // Evaluations take place at step 2, at the end of the first epoch of three steps, at steps 4 and 6, and
+    // at the end of the second.
     auto options = scored(folder, {.1, .5, .1, .2, .4});
     options.args.num_train_epochs = 2;
     options.train_dataset = toy::dataset(3);

@@ -12,7 +12,7 @@
 #include "etude/data/data_loader.hpp"
 #include "etude/data/samplers.hpp"
 
-// Batches that several processes share.
+// Tests of batches that several processes share.
 
 namespace data_batch_part_test {
 
@@ -62,7 +62,7 @@ TEST_CASE("each process takes its rows of every batch of all, and together they 
                     {.batch_size = 2, .part = {rank, 2}, .num_workers = workers});
       };
       const auto first = of_rank(0), second = of_rank(1);
-      // Batches of all: 0 to 3, 4 to 7, and 8 and 9.
+      // The global batches are 0 to 3, 4 to 7, and 8 and 9.
       CHECK(first.examples == Examples{0, 1, -1, 4, 5, -1, 8, -1});
       CHECK(second.examples == Examples{2, 3, -1, 6, 7, -1, 9, -1});
       CHECK(first.shares == std::vector<double>{0.5, 0.5, 0.5});

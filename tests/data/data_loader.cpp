@@ -62,7 +62,7 @@ struct Broken : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// `get` returns the index, slowly for every eighth, and throws for `broken`.
+// `get` returns the index, slowly for every eighth example, and throws for `broken`.
 struct Indices {
   std::int64_t count = 0;
   std::shared_ptr<std::atomic<int>> fetched = std::make_shared<std::atomic<int>>(0);
@@ -122,7 +122,7 @@ TEST_CASE("the shuffled order is a function of seed and epoch alone") {
   CHECK(joined(batches(loader.begin_epoch(0))) == first);
   DataLoader other_seed(counted(100), {.batch_size = 7, .shuffle = true, .seed = 2});
   CHECK(joined(batches(other_seed.begin_epoch(0))) != first);
-  // A seed and an epoch with the same sum as another pair give another order.
+  // A seed and an epoch with the same sum as another pair give a different order.
   CHECK(joined(batches(other_seed.begin_epoch(0))) != joined(batches(loader.begin_epoch(1))));
 }
 

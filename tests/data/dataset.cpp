@@ -64,7 +64,7 @@ TEST_CASE("the fingerprint is the dataset's own if it has one, and else doesn't 
   CHECK(*asked.times == 0);
 }
 
-// The expected result of fetching 1 and 3 from every dataset whose example i is row(i) with label i.
+// Checks the result of fetching 1 and 3 from a dataset whose example i is row(i) with label i.
 void check_one_and_three(const Batch& batch) {
   CHECK(batch.size == 2);
   CHECK(batch.inputs.single().equal(torch::tensor({{1.0f, 1.0f}, {3.0f, 3.0f}})));
@@ -117,7 +117,7 @@ TEST_CASE("the rows of tensors are examples") {
   CHECK(dataset.size() == 5);
   CHECK(dataset.is_indexed());
   check_one_and_three(dataset.fetch(Indices{1, 3}));
-  // Consecutive examples are not copied.
+  // Consecutive examples are copied, too.
   const auto block = dataset.fetch(Indices{1, 2, 3});
   CHECK(block.inputs[0].data_ptr() != inputs[1].data_ptr());  // a model may work in place
   CHECK(block.inputs[0].equal(inputs.narrow(0, 1, 3)));

@@ -60,7 +60,8 @@ TEST_CASE("proportions are drawn from Beta(alpha, alpha)") {
       sum += share;
       squares += share * share;
     }
-    // The variance is 1 / (4 (2 alpha + 1)), that of its estimate below 0.004 for each alpha here.
+    // The variance is 1 / (4 (2 alpha + 1)). Its estimate has a standard deviation below 0.004 for each alpha
+    // here.
     CHECK(std::abs(sum / draws) < 0.035);
     CHECK(squares / draws == doctest::Approx(0.25 / (2 * alpha + 1)).epsilon(0.1));
   }
@@ -81,7 +82,7 @@ TEST_CASE("CutMix fills a rectangle from the example before, and mixes labels by
       const auto other = torch::full({3, 6, 5}, static_cast<double>((n + 2) % 3));
       CHECK(mixed[n].equal(torch::where(is_other, other, images(3).inputs[0][n])));
     }
-    // The changed pixels are a rectangle: all that lie both in its rows and in its columns.
+    // The changed pixels form a rectangle: every pixel that lies in its rows and its columns is changed.
     CHECK(is_other.equal(is_other.any(1, true).logical_and(is_other.any(0, true))));
     const auto area = is_other.sum().item<double>() / 30;
     CHECK(batch.labels[0].allclose(torch::eye(3) * (1 - area) + torch::eye(3).roll(1, 0) * area));

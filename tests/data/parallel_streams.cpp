@@ -44,7 +44,8 @@ TEST_CASE("a process has the same streams in every batch") {
 }
 
 TEST_CASE("a text's targets are its tokens one later, and the last window is shorter") {
-  const auto text = etude::token_streams(torch::arange(100, 117), 2, 3);  // 8 tokens each, 1 is left out
+  const auto text =
+      etude::token_streams(torch::arange(100, 117), 2, 3);  // 8 tokens per stream, 1 is left out
   CHECK(text.size() == 6);
   const etude::DataLoader loader(text, {.batch_size = 2});
   auto stream = loader.begin_epoch(0);

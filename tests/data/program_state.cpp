@@ -99,7 +99,7 @@ struct Everything {
   }
 };
 
-/// Passes variables through a checkpoint's form: JSON as text, and copies of tensors.
+/// Saves variables and converts them as a checkpoint does: JSON to text and back, and tensors to copies.
 etude::SavedVariables written(const etude::ProgramState& state) {
   auto saved = etude::save_variables(state);
   saved.values = etude::parse_json(saved.values.dump());

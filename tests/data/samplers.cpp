@@ -157,7 +157,7 @@ TEST_CASE("without replacement each example comes at most once, heavy ones soone
     CHECK(sorted(order) == Numbers{0, 2});
     heavy_first += order.front() == 2;
   }
-  // 3 of 4, with a standard deviation of 27.
+  // 3 of 4 are expected, with a standard deviation of 27.
   CHECK(std::abs(heavy_first - 3000) < 140);
 }
 

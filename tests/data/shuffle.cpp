@@ -38,7 +38,7 @@ double deviation(const std::vector<double>& counts, double freedom) {
 }
 
 TEST_CASE("a seed and an epoch give the same keyed order everywhere and forever") {
-  // Worked out in Python from the definition.
+  // Computed in Python from the definition.
   CHECK(order_of(8, 42, 0) == Order{5, 0, 1, 2, 6, 3, 4, 7});
   CHECK(order_of(12, 42, 0) == Order{5, 8, 1, 2, 9, 3, 4, 7, 0, 10, 11, 6});
   CHECK(order_of(12, 42, 1) == Order{7, 6, 9, 11, 0, 5, 10, 4, 8, 2, 3, 1});
@@ -140,7 +140,7 @@ TEST_CASE("one epoch's order is independent of the next one's") {
     const auto order = order_of(100, 5, epoch), next = order_of(100, 5, epoch + 1);
     for (std::size_t i = 0; i < order.size(); ++i) same += order[i] == next[i];
   }
-  CHECK(std::abs(same - 1000) < 5 * 32);  // 1 of each pair of orders is expected, with a variance of 1
+  CHECK(std::abs(same - 1000) < 5 * 32);  // 1 match is expected in each pair of orders, with a variance of 1
 }
 
 }  // namespace data_shuffle_test

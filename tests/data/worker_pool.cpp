@@ -227,7 +227,7 @@ TEST_CASE("exit() in a worker ends the process with its status, whatever else is
   CHECK(said.find("exit() was called in one of Etude's threads") != said.npos);
 }
 
-// A static object that `exit` destroys, slowly in a child.
+// A static object that `exit` destroys; in a child, this is slow.
 struct Static {
   std::atomic<bool> is_slow = false, gone = false;
   ~Static() {

@@ -27,7 +27,7 @@ TEST_CASE("every(k) alone fires at multiples of k") {
 }
 
 TEST_CASE("every, after and before behave as in PyTorch-Ignite") {
-  // The example of its documentation: every=5, after=8, before=25.
+  // The example in Ignite's documentation: every=5, after=8, before=25.
   CHECK(fired(etude::on<Step>().every(5).after(8).before(25)) == std::vector<int>{9, 14, 19, 24});
 }
 

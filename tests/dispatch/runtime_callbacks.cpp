@@ -73,7 +73,7 @@ TEST_CASE(
   Handler handler{Sum{}, {}};
   auto& callbacks = runtime(handler);
   callbacks.add(Known{}, RecordsLast{});
-  // Writes the event, although a reader that runs last has been added.
+  // Negate writes the event, although a reader that runs last has been added.
   callbacks.add(Known{}, Negate{});
   CHECK(callbacks.names() == std::vector<std::string_view>{"Negate", "RecordsLast"});
   CHECK(callbacks.handlers<Step>() ==

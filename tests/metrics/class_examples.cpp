@@ -84,7 +84,7 @@ TEST_CASE("the calibration of one score is that of class 1, and of two scores th
   for (const auto& [name, p, y] : forms_of_one_score()) {
     CAPTURE(name);
     const auto two = p.dim() == 2 && p.size(1) == 2 && y.dim() == 1;
-    // One bin: the mean probability less the frequency of class 1, or less the accuracy.
+    // With one bin, the error is the mean probability minus the frequency of class 1, or minus the accuracy.
     CHECK(value(CalibrationError({.bins = 1}), p, y) ==
           doctest::Approx(std::abs(two ? of_both / 8 - 5 / 8. : of_one / 8 - 3 / 8.)).epsilon(2e-3));
   }

@@ -36,7 +36,7 @@ def softmax(x):
 
 
 def classification(case, y, predicted, classes, of=None):
-    """Counts-based metrics. `of`: the labels to average over, those that occur if not given."""
+    """Computes metrics that are based on counts. `of` lists the labels to average over; by default, the labels that occur."""
     t = dict(task="multiclass", num_classes=classes)
     p_, y_ = torch.tensor(predicted), torch.tensor(y)
     agreed(f"{case} accuracy", sk.accuracy_score(y, predicted), tm.accuracy(p_, y_, average="micro", **t))

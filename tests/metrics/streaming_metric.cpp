@@ -17,7 +17,7 @@
 
 namespace metrics_streaming_metric_test {
 
-// The requirements of every streaming metric.
+// Tests the requirements of every streaming metric.
 
 using namespace etude::metrics;
 

@@ -16,7 +16,7 @@ etude::TimeByActivity times(std::initializer_list<std::pair<etude::TimedActivity
   return result;
 }
 
-/// The only line of advice; "" without any.
+/// The only line of advice; empty if there is none.
 std::string advised(const etude::TimeByActivity& spent, const etude::TrainingArguments& args = {},
                     const etude::AdviceFacts& facts = {.steps = 100}) {
   const auto lines = etude::advice(spent, args, facts);

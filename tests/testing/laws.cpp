@@ -78,7 +78,8 @@ TEST_CASE("callbacks that print keep the laws") {
   CHECK(bar == nothing);
 }
 
-/// Keeps all laws although it has state, logs, requests, measures time, writes a file, and swaps weights.
+/// Keeps all laws although it has state, logs values, makes requests, measures time, writes a file, and swaps
+/// weights.
 struct Good {
   ETUDE_STRUCT(Good, (std::int64_t, count, "update steps", 0), (double, step_time, "of all, in s", 0.0));
   std::filesystem::path folder = {};
@@ -127,7 +128,7 @@ struct StaticCounterOfTheRun {
   static inline std::int64_t counted = 0;
 };
 
-/// The same, in a callback that writes an event.
+/// The same counter in a callback that writes an event.
 struct StaticCounterThatWrites : StaticCounterOfTheRun {
   using StaticCounterOfTheRun::on;
   void on(etude::Log& e) { e.logs["count"] = static_cast<double>(counted); }
@@ -239,7 +240,7 @@ struct ThrowsAtTheSecond {
   }
   bool begun = false;
 };
-/// Assumes that an end is never raised without its begin.
+/// Assumes that an end event is never raised without its begin event.
 struct ThrowsAtTheEnd {
   void on(const etude::TrainBegin&) { open = true; }
   void on(const etude::TrainEnd&) {

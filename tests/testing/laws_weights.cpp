@@ -29,7 +29,7 @@ using etude::laws::Options;
 
 const std::vector<std::string> nothing;
 
-/// For a callback that takes SaveBegin by non-const reference only so that it may stand anywhere in the list.
+/// For a callback that takes `SaveBegin&` without changing it, only to be allowed anywhere in the list.
 const Options hears_of_saving{.only_reads = true};
 
 TEST_CASE("averages of the weights keep the laws") {
@@ -55,7 +55,7 @@ TEST_CASE("callbacks that keep checkpoints and models keep the laws") {
   CHECK(broken<etude::WSDCheckpointCallback>(decays) == nothing);
 }
 
-/// A model that adds to its images an embedding of their pixels, which may be noisy.
+/// A model that adds an embedding of the pixels, which may be noisy, to its images.
 struct EmbeddedImpl : torch::nn::Module {
   explicit EmbeddedImpl(std::shared_ptr<etude::laws::detail::NetImpl> net)
       : inner(register_module("inner", std::move(net))),
@@ -84,7 +84,7 @@ TEST_CASE("embedding noise keeps the laws") {
 }
 
 TEST_CASE("gradual unfreezing keeps the laws") {
-  // Parameters that one of two has frozen are frozen before the training for the other, and so stay frozen.
+  // If two are in one trainer, the second finds the first one's frozen parameters, and so keeps them frozen.
   const Options alone{.only_reads = false, .two_in_one_trainer = false};
   CHECK(broken<etude::GradualUnfreezingCallback>(
             [] {

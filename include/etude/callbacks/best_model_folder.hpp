@@ -21,18 +21,19 @@ struct BestModelInfo {
   friend bool operator==(const BestModelInfo&, const BestModelInfo&) = default;
 };
 
-/// A folder with the weights of the best model so far, in the form of a pretrained model, the processing
-/// class's files, and `best_model.json`; replaced as a whole, so that they always match.
+/// A folder with the best model so far, saved like a pretrained model, together with the processing class's
+/// files and `best_model.json`. It is replaced as a whole, so its files always match.
 class BestModelFolder {
  public:
   explicit BestModelFolder(const std::filesystem::path& folder);
 
   const std::filesystem::path& path() const { return path_; }
 
-  /// Throws ArgumentError, beginning with the folder's `option`, if it contains anything else.
+  /// Throws ArgumentError if the folder contains anything else; the message begins with `option`, the name of
+  /// the folder's option.
   void check(const std::string& option) const;
 
-  /// Throws CheckpointError; the previous contents then stay.
+  /// Throws CheckpointError if writing fails, and keeps the previous contents.
   void write(const Context& e, const std::vector<NamedTensor>& state, const BestModelInfo& info) const;
 
   /// Unset if missing or unreadable.

@@ -10,10 +10,10 @@
 
 namespace etude::inline v0 {
 
-/// Measures how long each callback takes in each event, and prints a table at the end of training: PyTorch
-/// Lightning's hook profiler, and ignite's `HandlersTimeProfiler`. Other callbacks are timed only if it is in
-/// the list; a trainer without it pays nothing. Work that a callback triggers, such as an evaluation that it
-/// requests, is part of its time. Run-time callbacks are counted together, as `RuntimeCallbacks`.
+/// Measures how long each callback takes in each event, and prints a table at the end of training, like
+/// PyTorch Lightning's hook profiler and Ignite's `HandlersTimeProfiler`. A trainer without this callback
+/// pays nothing. Work that a callback triggers, such as an evaluation that it requests, counts toward that
+/// callback's time. Run-time callbacks are timed together, as `RuntimeCallbacks`.
 class CallbackTimes {
  public:
   /// One callback in one event.
@@ -37,7 +37,7 @@ class CallbackTimes {
 
   /// The rows, largest total first.
   std::vector<Row> rows() const;
-  /// The same as a table.
+  /// The rows as a table.
   std::string table() const;
 
   void on(const TrainBegin& e);

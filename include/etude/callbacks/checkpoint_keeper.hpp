@@ -14,16 +14,16 @@ namespace etude::inline v0 {
 
 using StepsByName = std::map<std::string, std::int64_t>;
 
-/// Keeps copies of checkpoints in a separate folder, as a member of a callback, which forwards its events and
-/// decides which checkpoints to copy, under which names, and which copies to remove. Its state lists the
-/// copies that are requested but not made yet.
+/// Keeps copies of checkpoints in a separate folder. It is a member of a callback, which forwards events to
+/// it and decides which checkpoints to copy, under which names, and which copies to remove. Its state lists
+/// the copies that are requested but not made yet.
 struct CheckpointKeeper {
   ETUDE_STRUCT(CheckpointKeeper, (StepsByName, wanted, "copies whose checkpoint isn't written yet, by name"),
                (StepsByName, begun, "copies whose checkpoint is being written"));
 
   /// Called when training begins. `save_dir` is the folder, relative to the working directory; if it is
-  /// empty, the folder is `name` in `output_dir`. Returns true for a new training, which starts without
-  /// requested copies.
+  /// empty, the folder is `name` in `output_dir`. Returns true if the training is new; requests from an
+  /// earlier one are then dropped.
   bool begin(const Context& e, const std::string& save_dir, std::string_view name);
 
   /// Requests a checkpoint of this step, to be copied as `name`.

@@ -8,10 +8,10 @@
 
 namespace etude::inline v0 {
 
-/// Requests logs, evaluations and checkpoints according to the strategies in the arguments, and the last ones
-/// when training ends, even if it ends early. Follows Hugging Face's `DefaultFlowCallback`. An interval in a
-/// unit other than steps ends with the first step that completes it; an interval of time starts over in a
-/// resumed run.
+/// Requests logs, evaluations and checkpoints according to the strategies in the arguments, and a last
+/// evaluation and checkpoint when training ends, even if it ends early. Follows Hugging Face's
+/// `DefaultFlowCallback`. An interval in a unit other than steps ends with the first step that completes it.
+/// An interval of time starts over when a run is resumed.
 struct DefaultFlowCallback {
   void on(const TrainBegin& e);
 
@@ -26,7 +26,7 @@ struct DefaultFlowCallback {
     IntervalTimer timer = {};
     std::int64_t asked_at = -1;
 
-    /// Steps need no state, so a resumed run knows what was due at the step where it begins.
+    /// An interval of steps needs no state, so a resumed run knows what was due at its first step.
     static bool due_by_steps(const Context& e, const Interval& interval);
     bool due(const Context& e, const Interval& interval);
     bool was_due(const Context& e, const Interval& interval) const {
@@ -40,7 +40,7 @@ struct DefaultFlowCallback {
     return e.args.eval_delay <= static_cast<double>(e.state.global_step);
   }
 
-  // At steps that are due, these have already been requested.
+  // Requests the last evaluation and checkpoint unless they were due at this step, and so already requested.
   void ask_for_the_last(const Context& e) const;
 
   Flow log_, evaluate_, save_;

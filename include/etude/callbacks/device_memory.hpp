@@ -11,11 +11,11 @@
 
 namespace etude::inline v0 {
 
-/// Logs the memory in use with each log of training steps: Composer's MemoryMonitor, with its names and
-/// gigabytes (of 10^9 bytes). If the model is on a device whose allocator has statistics (CUDA, since
-/// LibTorch 2.9): `memory/current_allocated_mem`, `memory/peak_allocated_mem`, `memory/current_reserved_mem`,
-/// `memory/peak_reserved_mem`. Always, for this process: `memory/resident_mem`, `memory/peak_resident_mem`.
-/// Never waits for the device. Put it after the callbacks that request logs.
+/// Adds the memory in use to each log of training steps. Follows Composer's MemoryMonitor, with the same
+/// names, in gigabytes (10^9 bytes). Always logs `memory/resident_mem` and `memory/peak_resident_mem` of this
+/// process. If the model is on a device whose allocator has statistics (CUDA, since LibTorch 2.9), it also
+/// logs `memory/current_allocated_mem`, `memory/peak_allocated_mem`, `memory/current_reserved_mem` and
+/// `memory/peak_reserved_mem`. Never waits for the device. Put it after the callbacks that request logs.
 struct DeviceMemoryMonitor {
   struct State {
     ETUDE_STRUCT(State, (std::int64_t, last_logged_step, "step of the last log with memory values", -1));
@@ -29,20 +29,21 @@ struct DeviceMemoryMonitor {
   void on(const EpochEnd& e);
 };
 
-/// Adds the memory changes, in bytes, of each training, evaluation and prediction to its metrics: the memory
-/// metrics of Hugging Face's Trainer, under its names.
+/// Measures how much memory changes, in bytes, during each training, evaluation and prediction, and adds that
+/// to its metrics, under the names that Hugging Face's Trainer uses.
 ///
-/// - `train_mem_cpu_alloc_delta`: of the process, from the beginning to the end;
+/// - `train_mem_cpu_alloc_delta`: the change in the process's memory from beginning to end;
 /// `train_mem_cpu_peaked_delta`: how far the peak in between was above the end;
 /// - `train_mem_gpu_alloc_delta`, `train_mem_gpu_peaked_delta`: the same for the model's device, if
 /// DeviceMemoryMonitor supports it;
-/// - the same with `eval`, `test`, or any other prefix of the metrics, and, in the first metrics and those of
-/// each training, with `init`: from the callback's construction to the end of the trainer's, next to
-/// `before_init_mem_cpu` and `before_init_mem_gpu`.
+/// - the same names with `eval`, `test` or another prefix for evaluations and predictions;
+/// - the same names with `init`, in the first metrics and in each training's metrics: the changes from the
+/// construction of the callback to the end of the trainer's construction, with `before_init_mem_cpu` and
+/// `before_init_mem_gpu`, the memory in use before.
 ///
-/// An evaluation during training has no separate memory metrics. Unlike Hugging Face's, this needs no
-/// sampling thread, because the system records the peak. If the peak can't be reset (macOS), a peak below an
-/// earlier one isn't seen. The metrics of training are also logged.
+/// An evaluation during training gets no memory metrics. Unlike Hugging Face's, this callback needs no
+/// sampling thread, because the system records the peak. Where the peak can't be reset (macOS), only a new
+/// maximum is noticed. The training's memory metrics are also logged.
 struct MemoryMetricsCallback {
   void on(const InitEnd& e);
   void on(const TrainBegin& e);
@@ -70,7 +71,7 @@ struct MemoryMetricsCallback {
   bool reports_init = false;
   std::string stage = {};  ///< the stage being measured; empty: none
   Amount at_begin = {};
-  std::int64_t peak_before = 0;  ///< the process's, if it can't be reset
+  std::int64_t peak_before = 0;  ///< the process's earlier peak, if it can't be reset
   bool is_training = false;
 
  private:

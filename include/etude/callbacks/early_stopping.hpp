@@ -14,22 +14,22 @@ namespace etude::inline v0 {
 
 /// The value that an evaluation must beat by more than `early_stopping_threshold` to count as an improvement:
 ///
-/// - `each_evaluation`: the best of all earlier evaluations, which any gain changes, so gains within the
-/// threshold don't add up. This is `early_stopping_threshold` of Hugging Face's callback.
+/// - `each_evaluation`: the best value so far. Any gain updates it, so gains within the threshold don't add
+/// up. This is `early_stopping_threshold` in Hugging Face's callback.
 /// - `cumulative`: the last evaluation that counted as an improvement, so small gains add up until they
-/// count. This is `min_delta` of Keras and PyTorch Lightning, and of Ignite with its `cumulative_delta`.
+/// count. This is `min_delta` in Keras and PyTorch Lightning, and in Ignite with `cumulative_delta`.
 ETUDE_ENUM(EarlyStoppingThreshold, each_evaluation, cumulative);
 
 /// Stops training when a metric (`args.metric_for_best_model`, or `watch_metric`) has not improved in
 /// `early_stopping_patience` consecutive evaluations. Follows Hugging Face's callback of this name;
-/// `early_stopping_threshold_kind` offers the other usual meaning of a threshold, and `watch_metric` is
-/// pytorch-accelerated's. Neither a tie nor NaN is an improvement. A run that is resumed after it was due to
-/// stop stops again before its first step.
+/// `early_stopping_threshold_kind` offers the other usual meaning of a threshold, and `watch_metric` comes
+/// from pytorch-accelerated. Neither a tie nor NaN is an improvement. A run that is resumed after it was due
+/// to stop stops again before its first step.
 ///
 /// Evaluations may come from `args.eval_strategy` or from other callbacks, and all of the training's
-/// evaluations count. Without `count_intermediate`, as in pytorch-accelerated, evaluations within an epoch
-/// don't count, such as StepBasedEvaluationCallback's. It warns when a training begins that has neither an
-/// `eval_strategy` nor that callback, and when a training ends without an evaluation that counts.
+/// evaluations count. Without `count_intermediate`, as in pytorch-accelerated, evaluations within an epoch,
+/// such as StepBasedEvaluationCallback's, don't count. Warns when training begins with neither an
+/// `eval_strategy` nor that callback, and when training ends without an evaluation that counts.
 ///
 /// Throws ArgumentError at the beginning of training without an `eval_dataset`, or for numbers out of range;
 /// MetricError, listing the available names, if no evaluation has the metric.

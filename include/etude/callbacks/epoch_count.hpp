@@ -21,7 +21,7 @@ struct EpochCount {
     if (!std::exchange(has_begun, true)) ended = static_cast<std::int64_t>(e.state.epoch + 1e-9);
   }
 
-  /// At EpochEnd or TrainingRunEpochEnd: whether an epoch is complete, and had steps.
+  /// Called at EpochEnd or TrainingRunEpochEnd. Returns true if the epoch is complete and had steps.
   template <class End>
   bool end(const End& e) {
     if (!e.is_done) return false;

@@ -13,18 +13,18 @@ namespace etude::inline v0 {
 
 /// Logs samples of the model's outputs with each evaluation: texts, images or audio. `make` is called once
 /// the metrics are computed, in evaluation mode, without gradients, and with the evaluated weights. Trackers
-/// and SamplesToFolderCallback receive the samples by `LogSamples`, under the evaluation's prefix:
-/// `text_sample("story", ...)` is `eval_story`.
+/// and SamplesToFolderCallback receive the samples in a `LogSamples` event, and the names get the
+/// evaluation's prefix: `text_sample("story", ...)` is logged as `eval_story`.
 ///
 /// The generators are seeded with `seed` each time, so the samples of successive evaluations differ only
-/// because of the weights; carried state begins with zeros. The training's random numbers aren't disturbed:
-/// its weights are the same as without this callback. With several processes, each makes the same samples, as
-/// a model that is sharded over them requires, and the first logs them.
+/// because of the weights; carried state starts from zeros. The training's random numbers aren't disturbed:
+/// its weights are the same as without this callback. With several processes, all make the same samples,
+/// since a sharded model needs all of them, and the first process logs them.
 ///
 /// With several datasets, `make` is called after each; `e.eval_dataloader` is the one that was evaluated.
-/// Evaluations at the same step count as one. Throws ArgumentError, when a training or an evaluation begins,
-/// without `make` or for numbers out of range. An exception of `make` ends the training, as any callback's
-/// does.
+/// Evaluations at the same step count as one. Throws ArgumentError when a training or an evaluation begins,
+/// if `make` is unset or a number is out of range. An exception that `make` throws ends the training, like
+/// any callback's.
 struct EvaluationSamplesCallback {
   ETUDE_STRUCT(EvaluationSamplesCallback,
                (std::int64_t, every_n_evaluations, "evaluations between samples" | at_least(1), 1),

@@ -11,8 +11,8 @@ namespace etude::inline v0 {
 
 /// Writes every log to a CSV file, with a row for each log and a column for each name, quoted as in RFC 4180.
 /// The file has the name that Lightning's CSVLogger uses, and `append` works as in Keras' CSVLogger. Keras
-/// drops names that are missing in the first row; here a new name gets a column, and the file is replaced
-/// atomically. A row is on the disk before training continues, and isn't kept in memory.
+/// drops names that are missing in the first row; here a new name adds a column, and the file is replaced
+/// atomically. Each row is written to disk before training continues, and isn't kept in memory.
 ///
 /// A new training creates the file, or appends to it with `append`. A resumed one first restores the file
 /// from `state.log_history`, so that repeated steps don't appear twice, and a lost file is created again.
@@ -32,12 +32,13 @@ struct CSVLoggerCallback {
   void on(const TrainBegin& e);
   void on(const Log& e);
 
-  std::vector<std::string> columns = {};  ///< of the file, as far as known
+  std::vector<std::string> columns = {};  ///< the file's columns, as far as known
 };
 
 /// Writes every log to a file of JSON lines, with an object for each log:
-/// `{"step":10,"loss":0.5,"epoch":1.0}`. A line is on the disk before training continues. NaN and infinities,
-/// which JSON lacks, are the strings "NaN", "Infinity" and "-Infinity", as in `trainer_state.json`.
+/// `{"step":10,"loss":0.5,"epoch":1.0}`. Each line is written to disk before training continues. NaN and
+/// infinities, which JSON lacks, are the strings "NaN", "Infinity" and "-Infinity", as in
+/// `trainer_state.json`.
 ///
 /// A new training creates the file, or appends to it with `append`. A resumed one first restores the file
 /// from `state.log_history`, so that repeated steps don't appear twice, and a lost file is created again.

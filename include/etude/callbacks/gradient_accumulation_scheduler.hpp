@@ -7,10 +7,10 @@
 
 namespace etude::inline v0 {
 
-/// Changes the number of micro-batches per update from epoch to epoch: PyTorch Lightning's callback of this
-/// name. `{{0, 1}, {4, 8}}` means 1 in epochs 0 to 3 and 8 from epoch 4 on; before the first listed epoch,
-/// the number is `args.gradient_accumulation_steps`. The training's planned steps and schedule take this into
-/// account, and a short last group is weighted by the batches that it has.
+/// Changes the number of micro-batches per update from epoch to epoch. Follows PyTorch Lightning's callback
+/// of this name. `{{0, 1}, {4, 8}}` means 1 in epochs 0 to 3 and 8 from epoch 4 on; before the first listed
+/// epoch, the number is `args.gradient_accumulation_steps`. The training's planned steps and schedule take
+/// this into account, and a short last group is averaged over the batches that it has.
 ///
 /// Throws ArgumentError before training for an epoch below 0 or a number below 1.
 struct GradientAccumulationScheduler {

@@ -14,11 +14,11 @@ namespace etude::inline v0 {
 
 /// Trains only the last layer group of the model at first, then unfreezes the other groups one by one, from
 /// the last to the first: gradual unfreezing as in ULMFiT (Howard & Ruder 2018, arXiv:1801.06146), which
-/// unfreezes one in each epoch. `unfreeze_at = {"2ep"}` with the layer groups {"backbone", "head"} is
-/// Lightning's BackboneFinetuning. Parameters outside of the groups always train, unless they are frozen when
-/// training begins; those stay frozen.
+/// unfreezes one in each epoch. `unfreeze_at = {"2ep"}` with the layer groups {"backbone", "head"} does the
+/// same as Lightning's BackboneFinetuning. Parameters outside the groups are always trained, except those
+/// that are frozen when training begins, which stay frozen.
 ///
-/// The optimizer has all parameters from the beginning, and leaves frozen ones alone. The number of unfrozen
+/// The optimizer holds all parameters from the beginning, and skips frozen ones. The number of unfrozen
 /// groups follows from the step and the epoch, so a resumed training continues exactly. At the end of the
 /// training, all groups are unfrozen.
 ///

@@ -9,9 +9,9 @@
 
 namespace etude::inline v0 {
 
-/// Tells a callback when an interval has passed: once for each interval, whether queried at every step or
-/// only at some. As a member of a callback's `state`, it is saved in checkpoints, and a resumed run
-/// continues counting.
+/// Tells a callback when an interval has passed, once per interval, whether it is queried at every step or
+/// only at some. As a member of a callback's `state`, it is saved in checkpoints, and a resumed run continues
+/// counting.
 ///
 ///     void on(const TrainBegin& e) { state.timer.begin(e, every, "every"); }
 ///     void on(const StepEnd& e) { if (state.timer.due(e, every)) ...; }
@@ -19,7 +19,7 @@ struct IntervalTimer {
   ETUDE_STRUCT(IntervalTimer, (double, passed, "the training's position at the last query", 0.0),
                (std::optional<IntervalUnit>, unit, "its unit; unset before the first query"));
 
-  /// Starts over or, in a resumed run, continues: from its saved state, or else from here.
+  /// Starts over. In a resumed run, continues from the saved state or, if there is none, starts here.
   void begin(const Context& e, const Interval& interval);
 
   /// The same for an option named `field`. Throws ArgumentError that names it for an invalid interval, and
@@ -40,7 +40,7 @@ struct IntervalTimer {
   double position(const Context& e, const Interval& interval) const;
   static double clock();
 
-  double begun_ = 0;  // on the clock, minus the seconds before
+  double begun_ = 0;  // clock time at which counting began, less the seconds counted before a resume
 };
 
 }  // namespace etude::inline v0

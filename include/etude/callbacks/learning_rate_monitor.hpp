@@ -12,16 +12,16 @@ namespace etude::inline v0 {
 /// How often LearningRateMonitor logs: with every log of training `step`s, or once per `epoch`.
 ETUDE_ENUM(LearningRateInterval, step, epoch);
 
-/// Logs the learning rate of every parameter group: Lightning's callback of this name. With `step`, each log
-/// of training steps has the rates of its last step; with `epoch`, the first log after an epoch begins has
-/// the rates at its beginning. Put it after the callbacks that request logs.
+/// Logs the learning rate of every parameter group. Follows Lightning's callback of this name. With `step`,
+/// each log of training steps has the rates of its last step; with `epoch`, the first log of an epoch has the
+/// rates at the epoch's beginning. Put it after the callbacks that request logs.
 ///
 /// Logs `lr-AdamW` for an optimizer of that type with one group, or `lr-AdamW/pg1`, `lr-AdamW/pg2`, ... with
 /// several groups; an optimizer with a name is logged as `lr-generator`. On request it also logs
 /// `lr-AdamW/pg1-momentum` (or the first beta; nothing if the optimizer has neither) and
 /// `lr-AdamW/pg1-weight_decay`.
 ///
-/// Unlike Lightning's it needs no logger, and its values belong to the step that they are logged with.
+/// Unlike Lightning's, it needs no logger, and each value belongs to the step that it is logged with.
 struct LearningRateMonitor {
   ETUDE_STRUCT(LearningRateMonitor,
                (LearningRateInterval, logging_interval,

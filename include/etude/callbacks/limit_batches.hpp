@@ -9,10 +9,10 @@
 
 namespace etude::inline v0 {
 
-/// Ends each epoch of training and each evaluation after `num_batches` batches, to try out a program. Follows
+/// Ends each training epoch and each evaluation after `num_batches` batches, to try out a program. Follows
 /// pytorch-accelerated's callback of this name. The planned steps take the limit into account, and a shorter
-/// last accumulation group still makes an update. Predictions aren't limited. To limit the batches of an
-/// unmodified program, see `LimitBatches`. Throws ArgumentError for a number below 1.
+/// last accumulation group still makes an update. Predictions aren't limited. To limit the batches without
+/// changing the program, see `LimitBatches`. Throws ArgumentError for a number below 1.
 struct LimitBatchesCallback {
   ETUDE_STRUCT(LimitBatchesCallback,
                (std::int64_t, num_batches, "batches of an epoch or an evaluation" | at_least(1), 0));

@@ -11,7 +11,7 @@ namespace etude::inline v0 {
 
 /// Ends evaluations within an epoch or, without `limit_intermediate_only`, all evaluations, after
 /// `num_eval_steps` batches. Follows pytorch-accelerated's callback of this name, which limits only the
-/// progress bar. With several datasets, each is limited.
+/// progress bar. With several datasets, the limit applies to each.
 ///
 /// A limited evaluation's metrics count like any other's: for `load_best_model_at_end`, and for callbacks
 /// that watch a metric, unless their `count_intermediate` is false. Throws ArgumentError for a number below

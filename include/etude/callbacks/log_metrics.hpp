@@ -15,12 +15,12 @@
 
 namespace etude::inline v0 {
 
-/// Finds new values in a run's history: metrics of training, whose names begin with "train", and all other
-/// metrics.
+/// Finds new values in a run's history, either of training metrics, whose names begin with "train", or of all
+/// other metrics.
 class NewMetrics {
  public:
-  /// The metrics that have new values since the last call, each with its latest value, in the history's
-  /// order.
+  /// Returns the metrics that have new values since the last call, each with its latest value, in the
+  /// history's order.
   Metrics take(const RunHistory& history, bool of_training);
 
   /// Marks all current values as seen.
@@ -41,9 +41,9 @@ class LogMetricsBase {
  public:
   using runs_after = callbacks<RunHistoryCallback>;
 
-  /// Logs the metrics that it records itself, as a RunHistoryCallback would.
+  /// Records the metrics that it logs, as a RunHistoryCallback would.
   LogMetricsBase() = default;
-  /// Logs the metrics that others record. Throws ArgumentError for a null pointer.
+  /// Logs the metrics that other callbacks record in `history`. Throws ArgumentError for a null pointer.
   explicit LogMetricsBase(std::shared_ptr<RunHistory> history)
       : recorder_(std::move(history)), records_(false) {}
 
@@ -96,10 +96,11 @@ class LogMetricsBase {
   NewMetrics new_metrics_;
 };
 
-/// Prints metrics on standard output, one per line: those whose names begin with "train" at the end of an
-/// epoch, all others at the end of an evaluation. Follows pytorch-accelerated's callback of this name; each
-/// recorded value is logged once, in the history's order. `LogMetricsCallback(history)` uses the history that
-/// a RunHistoryCallback and others fill; without one it records itself. To log elsewhere, see LogMetricsBase.
+/// Prints metrics to standard output, one per line: metrics whose names begin with "train" at the end of an
+/// epoch, and all others at the end of an evaluation. Follows pytorch-accelerated's callback of this name;
+/// each recorded value is logged once, in the history's order. `LogMetricsCallback(history)` uses a history
+/// that other callbacks fill, such as a RunHistoryCallback; without an argument, the callback records its
+/// own. To log elsewhere, see LogMetricsBase.
 struct LogMetricsCallback : LogMetricsBase<LogMetricsCallback> {
   using LogMetricsBase::LogMetricsBase;
 };

@@ -15,7 +15,7 @@
 
 namespace etude::inline v0 {
 
-/// How to react to a spike of the loss: only warn, stop, or go back to the weights before it.
+/// How to react to a spike in the loss: only warn, stop, or go back to the weights before it.
 ETUDE_ENUM(LossSpikeAction, warn, stop, roll_back);
 
 /// Steps whose updates were undone.
@@ -25,20 +25,20 @@ struct UndoneSteps {
   friend bool operator==(const UndoneSteps&, const UndoneSteps&) = default;
 };
 
-/// Finds spikes of the training loss and, with `roll_back`, continues from the last good weights without the
-/// data that led there, as teams that train large language models do by hand (PaLM, OPT). A step's loss is a
-/// spike if it isn't finite, or exceeds the median of the `window` losses before it by more than `threshold`
-/// deviations: 1.4826 times the median absolute deviation, at least a hundredth of the median. Unlike a mean,
-/// the two medians are hardly affected by the spikes themselves.
+/// Finds spikes in the training loss and, with `roll_back`, goes back to the last good weights and skips the
+/// data that caused the spike, as teams that train large language models do by hand (PaLM, OPT). A step's
+/// loss is a spike if it isn't finite, or exceeds the median of the `window` losses before it by more than
+/// `threshold` deviations: 1.4826 times the median absolute deviation, at least a hundredth of the median.
+/// Unlike a mean, the two medians are hardly affected by the spikes themselves.
 ///
 /// The losses stay on the device and are checked every `check_every_n_steps` steps, and at the last. If all
 /// are good, weights, buffers and the optimizer's state are copied on their device; otherwise they are
-/// restored. Steps and the schedule continue: undone steps are skipped, and recorded in `state.undone`. More
-/// than `max_rollbacks` in a row stop the training. Put it before callbacks that use the weights, such as
-/// ModelEmaCallback, whose average isn't rolled back.
+/// restored. The step count and the schedule continue: undone steps are skipped, and recorded in
+/// `state.undone`. Training stops after more than `max_rollbacks` roll-backs in a row. Put it before
+/// callbacks that use the weights, such as ModelEmaCallback, whose average isn't rolled back.
 ///
-/// Logs `loss_spikes`, the number of spikes so far, when there is one. A resumed run takes the earlier losses
-/// from the checkpoint, and takes its weights as good.
+/// Logs `loss_spikes`, the number of spikes so far, whenever there is one. A resumed run reads the earlier
+/// losses from the checkpoint, and treats the checkpoint's weights as good.
 ///
 /// Throws ArgumentError at the beginning of training for numbers out of range and for an optimizer that
 /// evaluates its loss several times per step.
@@ -70,23 +70,23 @@ struct LossSpikeCallback {
   void on(const StepRestarted&) { is_first = true; }
   void on(const StepSkipped&) { is_first = true; }
   void on(const StepEnd& e);
-  // Takes `SaveBegin&`, since a handler of `const SaveBegin&` would have to come after all callbacks that add
-  // tensors.
+  // Takes `SaveBegin&`, because a handler of `const SaveBegin&` would have to come after all callbacks that
+  // add tensors.
   void on(SaveBegin& e);
   void on(const TrainEnd&);
 
   torch::Tensor unseen = {};                   ///< Losses of the steps since the last check.
-  std::vector<torch::Tensor> slots = {};       ///< Views of them, one per step.
-  std::size_t count = 0;                       ///< Their number.
+  std::vector<torch::Tensor> slots = {};       ///< Views of `unseen`, one per step.
+  std::size_t count = 0;                       ///< The number of losses in `unseen`.
   bool is_first = true;                        ///< The next micro-batch is the first of its step.
   std::vector<NamedTensor> good_weights = {};  ///< Copies of the model's parameters and buffers.
   std::vector<NamedTensor> good_state = {};    ///< Copies of the optimizer's state.
-  std::int64_t good_step = 0;                  ///< The step after which these were copied.
+  std::int64_t good_step = 0;                  ///< The step after which the copies were made.
 
  private:
   void check(const Context& e) const;
   bool is_spike(double loss) const;
-  /// The losses since the last check, summed over the parts that the processes have.
+  /// The losses since the last check, summed over the processes.
   torch::Tensor sum_of_all(const Context& e) const;
   void look(const Context& e);
   void answer(const Context& e, double loss);

@@ -15,7 +15,7 @@
 namespace etude::inline v0 {
 
 /// Computes metrics during an evaluation or a prediction, on the model's device and independently of
-/// `compute_metrics`, and adds them to the evaluation's metrics and log, with its prefix ("eval_f1"):
+/// `compute_metrics`, and adds them, with the evaluation's prefix ("eval_f1"), to its metrics and log:
 /// `Trainer trainer(options, MetricCallback(metrics::F1(), metrics::AUROC()))`. The model's output, without
 /// the loss and `ignore_keys`, must be one tensor, and so must the labels. Adds nothing if there are no
 /// labels. With several processes, the states of the metrics are merged.

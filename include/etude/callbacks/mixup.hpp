@@ -7,8 +7,8 @@
 
 namespace etude::inline v0 {
 
-/// Mixes each training batch with a generator that depends only on the seed, the step and the batch's place
-/// in it, so the result is the same with any number of workers and in a resumed training.
+/// Mixes each training batch. The random numbers depend only on the seed, the step and the batch's place in
+/// that step, so the result is the same with any number of workers and in a resumed training.
 class BatchMixing {
  public:
   void on(const TrainBegin&) { place_ = 0; }

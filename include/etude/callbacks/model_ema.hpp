@@ -15,20 +15,21 @@ namespace etude::inline v0 {
 
 /// Keeps an exponential moving average of the model's weights, updated after each step of the optimizer:
 /// average = decay * average + (1 - decay) * weights. Follows pytorch-accelerated's callback of this name,
-/// whose average is updated only once per epoch; the warm-up, `min(decay, (1 + n) / (10 + n))` after n
-/// updates, is TensorFlow's and timm's. Buffers are averaged as in PyTorch Lightning's EMAWeightAveraging.
+/// whose average is updated only once per epoch. The warm-up, `min(decay, (1 + n) / (10 + n))` after n
+/// updates, follows TensorFlow and timm. Buffers are averaged as in PyTorch Lightning's EMAWeightAveraging.
 ///
-/// After each evaluation of a training, the average is evaluated too, as `ema_model_eval_loss` etc. The
-/// events of that evaluation have this prefix, for other callbacks as well, while the average is in the
-/// model. With `save_path`, the best average is saved there (without evaluations, the last epoch's); without
-/// `count_intermediate`, an average evaluated within an epoch is never the best. These metrics come after the
-/// evaluation's, so `metric_for_best_model` can't be one of them: `watch_metric` selects the best average.
-/// Checkpoints contain the average as `ema_model.safetensors`, and a resumed run restores it exactly; the
-/// trainer still saves the trained weights. If several callbacks put weights into the model at the end, as
-/// this one does with `load_at_end`, the last in the list wins.
+/// After each evaluation during training, the average is put into the model and evaluated too. The metrics
+/// and events of that second evaluation have the prefix `ema_model_eval` (`ema_model_eval_loss`), which other
+/// callbacks see as well. With `save_path`, the best average is saved there or, without evaluations, the
+/// average after the last epoch. Without `count_intermediate`, an average evaluated within an epoch is never
+/// the best. `metric_for_best_model` can't be one of these metrics, because they come too late;
+/// `watch_metric` selects the best average. Checkpoints contain the average as `ema_model.safetensors`, and a
+/// resumed run restores it exactly; the trainer still saves the trained weights. If several callbacks load
+/// weights into the model at the end, as this one does with `load_at_end`, the last in the list wins.
 ///
-/// Throws ArgumentError at the beginning of training for a decay outside [0, 1] and the like, MetricError if
-/// an evaluation has no `watch_metric`, CheckpointError if a checkpoint's average doesn't fit.
+/// Throws ArgumentError at the beginning of training for a value out of range, such as a decay outside [0,
+/// 1], MetricError if an evaluation has no `watch_metric`, and CheckpointError if a checkpoint's average
+/// doesn't fit the model.
 struct ModelEmaCallback {
   static constexpr const char* file = "ema_model.safetensors";  ///< in a checkpoint
 
@@ -68,11 +69,11 @@ struct ModelEmaCallback {
   void on(const TrainError&) { has_failed = true; }
   void on(const TrainEnd&);
 
-  /// The average in the form that `Model::load_state_dict` takes. Throws Error before a training.
+  /// The average, as `Model::load_state_dict` takes it. Throws Error if no training has begun.
   std::vector<NamedTensor> average() const;
 
   std::optional<AveragedWeights> weights = {};  ///< The average; set once training has begun.
-  std::vector<NamedTensor> loaded = {};         ///< The average of a checkpoint, until training begins.
+  std::vector<NamedTensor> loaded = {};         ///< The average from a checkpoint, until training begins.
   bool is_running = false;
   bool is_evaluating = false;          ///< The model holds the average's weights.
   bool is_training_evaluation = true;  ///< The current evaluation uses eval_dataset.

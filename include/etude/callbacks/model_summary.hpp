@@ -32,14 +32,14 @@ struct ModelSummary {
   std::string table() const;
 };
 
-/// Lists the layers that have parameters, and those without children. Layers deeper than `max_depth` (1: the
-/// model's children; below 0: all) count with the layer that contains them.
+/// Lists the layers that have parameters or no children. Layers deeper than `max_depth` are counted in the
+/// layer that contains them; 1 lists the model's children, and a negative `max_depth` all layers.
 ModelSummary summary(const Model& model, std::int64_t max_depth = -1);
 
 /// Prints a table of the model's layers, with their classes, shapes and numbers of parameters, when training
-/// begins: Lightning's ModelSummary, with its default depth, plus shapes. Prints in the first process only.
-/// With `memory`, it adds an estimate of the training's memory: see `estimate_memory`, which runs a few steps
-/// and undoes them, and works in one process only.
+/// begins. Follows Lightning's ModelSummary, with the same default depth, and adds shapes. Prints in the
+/// first process only. With `memory`, it also estimates the training's memory with `estimate_memory`, which
+/// runs a few steps and undoes them, and works in one process only.
 struct ModelSummaryCallback {
   ETUDE_STRUCT(ModelSummaryCallback,
                (std::int64_t, max_depth,

@@ -14,8 +14,8 @@
 namespace etude::inline v0 {
 
 /// Moves modules that the trainer doesn't know to the model's device, before training, an evaluation or a
-/// prediction: `MoveModulesToDeviceCallback(teacher, head)`, each a `shared_ptr` or `ModuleHolder` of a torch
-/// module. Those that the trainer knows, the model and a loss module, are already there. Follows
+/// prediction: `MoveModulesToDeviceCallback(teacher, head)`. Each argument is a `shared_ptr` or
+/// `ModuleHolder` of a torch module. The trainer moves the model and a loss module itself. Follows
 /// pytorch-accelerated's callback of this name, which finds the modules among the trainer's attributes and
 /// skips predictions.
 class MoveModulesToDeviceCallback {

@@ -23,9 +23,9 @@ class NEFTuneEmbeddingImpl : public torch::nn::EmbeddingImpl {
 };
 TORCH_MODULE(NEFTuneEmbedding);
 
-/// Adds noise to the output of every NEFTuneEmbedding of the model during training: `neftune_noise_alpha` of
-/// Hugging Face's arguments. Throws ArgumentError before training if the model has none, and unless the value
-/// is finite and above 0.
+/// Adds noise to the output of every NEFTuneEmbedding in the model during training, like the argument
+/// `neftune_noise_alpha` of Hugging Face's Trainer. Throws ArgumentError before training if the model has no
+/// NEFTuneEmbedding, or if the value isn't finite and above 0.
 struct NEFTuneCallback {
   ETUDE_STRUCT(NEFTuneCallback,
                (double, neftune_noise_alpha, "scale of the noise; the paper uses 5 to 15" | above(0), 5.0));

@@ -13,14 +13,14 @@
 
 namespace etude::inline v0 {
 
-/// The detail in which a monitor logs norms: the `global` one, and optionally one for each `layer` (the
-/// module that a parameter belongs to) or for each `parameter`.
+/// Which norms a monitor logs: always the `global` norm, and optionally one for each `layer` (the module that
+/// a parameter belongs to) or each `parameter`.
 ETUDE_ENUM(NormDetail, global, layer, parameter);
 
 namespace detail {
 
-/// Logs L2 norms of the model's parameters or their gradients, which it looks up by name once per training.
-/// It logs tensors, so nothing waits for a device.
+/// Logs L2 norms of the model's parameters or their gradients. It looks the parameters up by name once per
+/// training, and logs tensors, so nothing waits for a device.
 class NormLogger {
  public:
   ETUDE_STRUCT(NormLogger, (IntervalTimer, timer, "the elapsed part of every_n_steps"));
@@ -37,7 +37,7 @@ class NormLogger {
  private:
   What what_;
   std::vector<at::Tensor> parameters_;
-  // The parameters, by index, whose norms are logged together, and the name of each such log.
+  // The name of each logged norm, and the indices of the parameters that it covers.
   std::vector<std::pair<std::string, std::vector<std::size_t>>> groups_;
 };
 
@@ -45,11 +45,11 @@ class NormLogger {
 
 /// Logs the L2 norms of the gradients before clipping, every `every_n_steps` update steps:
 /// `l2_norm/grad/global` and, depending on `norm_detail`, `l2_norm/grad/NAME` for each layer or parameter.
-/// The names and the interval are those of Composer's OptimizerMonitor, which sees the gradients after
-/// clipping; ClippedGradientNormMonitor does that. A log has the mean over the steps since the last one.
-/// Between measurements it costs nothing, and the trainer can still use its fastest way of clipping. With an
-/// interval in another unit, such as "1ep", it measures the first step after the interval. Throws
-/// ArgumentError for an invalid interval.
+/// The names and the interval follow Composer's OptimizerMonitor, which sees the gradients after clipping, as
+/// ClippedGradientNormMonitor does. Each log has the mean of the norms measured since the last log. Between
+/// measurements it costs nothing, and the trainer can still use its fastest way of clipping. With an interval
+/// in another unit, such as "1ep", it measures the first step after the interval. Throws ArgumentError for an
+/// invalid interval.
 struct GradientNormMonitor {
   ETUDE_STRUCT(GradientNormMonitor,
                (NormDetail, norm_detail, "global norm, or also those of each layer or parameter",
@@ -83,8 +83,8 @@ struct ClippedGradientNormMonitor {
 };
 
 /// Logs the L2 norms of the parameters, every `every_n_steps` update steps: `l2_norm/param/global` and,
-/// depending on `norm_detail`, `l2_norm/param/NAME` for each layer or parameter, including frozen ones. Named
-/// as in Composer's OptimizerMonitor. A log has the mean over the steps since the last one.
+/// depending on `norm_detail`, `l2_norm/param/NAME` for each layer or parameter, including frozen ones. The
+/// names follow Composer's OptimizerMonitor. Each log has the mean of the norms measured since the last log.
 struct ParameterNormMonitor {
   ETUDE_STRUCT(ParameterNormMonitor,
                (NormDetail, norm_detail, "global norm, or also those of each layer or parameter",

@@ -12,16 +12,17 @@
 
 namespace etude::inline v0 {
 
-/// Writes the predictions and targets of evaluations and predictions to CSV files, with a row per example of
-/// all processes, in the order of the dataset; Lightning's BasePredictionWriter and torchtnt's BaseCSVWriter
-/// leave this to their users. Rows are written batch by batch and aren't kept in memory, except that several
-/// processes keep their rows until the end, when the first writes all. The file appears when the evaluation
-/// is complete, and not at all if something threw; until then the previous file stays.
+/// Writes the predictions and targets of evaluations and predictions to CSV files, with one row per example,
+/// in the order of the dataset, including the examples of other processes. Lightning's BasePredictionWriter
+/// and torchtnt's BaseCSVWriter leave this to their users. With one process, rows are written batch by batch
+/// and not kept in memory; with several, each process keeps its rows until the end, when the first process
+/// writes them all. The file appears only when the evaluation is complete; until then, or if something
+/// throws, the previous file stays.
 ///
 /// The columns are `prediction` and `target`, or `prediction_0`, `prediction_1`, ... if an example has
-/// several numbers; with several tensors, the name or index of each comes in between (`prediction_logits_0`).
-/// With `predicted_class`, `prediction` is the index of the largest of several. Without labels there are no
-/// targets. Each batch is copied to the CPU, which waits for the device.
+/// several numbers; with several tensors, the tensor's name or index comes in between
+/// (`prediction_logits_0`). With `predicted_class`, `prediction` is the index of the largest number. Without
+/// labels there are no targets. Each batch is copied to the CPU, which waits for the device.
 ///
 /// Throws DataError if the examples of a later batch have different shapes, and CheckpointError if the file
 /// can't be written.
@@ -44,10 +45,10 @@ struct PredictionsToCSVCallback {
   std::filesystem::path file = {};               ///< the file being written
   std::filesystem::path partial = {};            ///< its temporary name
   std::unique_ptr<OutputFile> output = nullptr;  ///< null between evaluations
-  std::vector<std::string> columns = {};         ///< of the file, once it has rows
+  std::vector<std::string> columns = {};         ///< the file's columns, once it has rows
   std::vector<std::string> batches = {};         ///< the rows of each batch, with several processes
-  bool is_part = false;                          ///< True if this process evaluates a part of the data.
-  bool is_divided = false;                       ///< True if that isn't its part of each batch.
+  bool is_part = false;                          ///< True if this process evaluates only a part of the data.
+  bool is_divided = false;                       ///< True if the program divided the data, not the loader.
   bool is_whole = false;                         ///< True once the evaluation has reached its metrics.
 
  private:

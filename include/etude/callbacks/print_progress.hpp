@@ -6,9 +6,9 @@
 
 namespace etude::inline v0 {
 
-/// Prints a line when training, an epoch or an evaluation begins or ends: pytorch-accelerated's callback of
-/// this name, with the same texts, on standard output. Prints in the first process of each machine only. An
-/// epoch that is resumed midway keeps its number.
+/// Prints a line to standard output when training, an epoch or an evaluation begins or ends. Follows
+/// pytorch-accelerated's callback of this name, with the same texts. Prints in the first process of each
+/// machine only. An epoch that is resumed midway keeps its number.
 struct PrintProgressCallback {
   struct State {
     ETUDE_STRUCT(State, (EpochCount, epochs, "completed epochs"));

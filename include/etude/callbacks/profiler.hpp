@@ -11,14 +11,14 @@
 namespace etude::inline v0 {
 
 /// Writes a trace of several update steps in Chrome's trace format, for chrome://tracing or Perfetto, with
-/// LibTorch's profiler, like Lightning's and torchtnt's PyTorchProfiler. Each step is a range, which begins
-/// when its batches are fetched and is named as PyTorch names it, `ProfilerStep#7`; evaluations and
-/// checkpoints in between are recorded, too. The trace is written after the last of the steps, or when
-/// training ends before that, even by an exception. If LibTorch was built without Kineto, the trace has names
+/// LibTorch's profiler, like Lightning's and torchtnt's PyTorchProfiler. Each step is a range that begins
+/// when its batches are fetched, named as in PyTorch: `ProfilerStep#7`. Evaluations and checkpoints in
+/// between are recorded, too. The trace is written after the last of these steps or, if training ends
+/// earlier, at its end, even after an exception. If LibTorch was built without Kineto, the trace has names
 /// and times only.
 ///
-/// Steps count from 1. Warns if the training doesn't reach these steps. Throws ArgumentError at TrainBegin
-/// for numbers below 1 and an empty path, and Error if the file can't be written.
+/// Steps are counted from 1. Warns if the training doesn't reach these steps. Throws ArgumentError at
+/// TrainBegin for numbers below 1 and an empty path, and Error if the file can't be written.
 struct ProfilerCallback {
   ETUDE_STRUCT(ProfilerCallback, (std::string, path, "the file, relative to output_dir", "trace.json"),
                (std::int64_t, first_step, "the first update step of the trace" | at_least(1), 2),

@@ -10,10 +10,10 @@
 
 namespace etude::inline v0 {
 
-/// A progress bar of the training on standard error, with the latest loss and metrics, and the logs above it
-/// on standard output, in the formats of `args.log_lines`. An evaluation or a prediction within the training
-/// shares its line. Prints in the first process only, and only if `args.report` is bar. In a file or a pipe,
-/// it writes a line every ten seconds.
+/// Shows a progress bar of the training on standard error, with the latest loss and metrics. The logs appear
+/// above it, on standard output, in the formats of `args.log_lines`. An evaluation or a prediction within the
+/// training shares the bar's line. Prints in the first process only, and only if `args.report` is bar. If the
+/// output is a file or a pipe, it writes a line every ten seconds.
 class ProgressCallback {
  public:
   void on(const TrainBegin& e);

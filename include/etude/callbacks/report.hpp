@@ -22,14 +22,14 @@ namespace etude::inline v0 {
 /// by activity, samples, confusion matrices, arguments, and the events with their handlers. docs/report.md
 /// shows it. `write_comparison` puts several runs on one page.
 ///
-/// The page is written when something is logged, at most every `seconds` and taking less than a hundredth of
-/// the time, and at the end, whether the training finished, was stopped or failed. It is replaced atomically.
-/// Its size is bounded: in a long training, each point shows the mean and the extremes of many steps. A
-/// resumed training continues the page; steps that were lost appear once. The first process writes, and shows
-/// the state of the others as of the last evaluation or end of an epoch.
+/// The page is written when something is logged, but at most every `seconds` and in less than 1 % of the
+/// time, and again at the end, whether the training finished, was stopped or failed. It is replaced
+/// atomically. Its size is bounded: in a long training, each point shows the mean and the extremes of many
+/// steps. A resumed training continues the page, and steps that it repeats appear once. The first process
+/// writes the page; the state of the other processes is updated at evaluations and at the end of an epoch.
 ///
-/// Logs named like `eval_confusion_0_1`, which metrics::ConfusionMatrix makes, are drawn as a matrix.
-/// Throws ArgumentError at TrainBegin if the page can't be written; later that is only reported.
+/// Logs named like `eval_confusion_0_1`, which metrics::ConfusionMatrix makes, are drawn as a matrix. Throws
+/// ArgumentError at TrainBegin if the page can't be written; a later failure is only reported.
 struct ReportCallback {
   static constexpr bool runs_last = true;  ///< so that it sees the changes of other callbacks
   ETUDE_STRUCT(ReportCallback, (std::string, path, "the page, relative to output_dir", "report.html"),
@@ -45,7 +45,7 @@ struct ReportCallback {
   };
   State state = {};
 
-  /// Shows the curve of a learning-rate range test, as `find_learning_rate(trainer)` returns it.
+  /// Shows the curve of a learning-rate range test, the result of `find_learning_rate(trainer)`.
   template <class Curve>
     requires requires(const Curve& curve) {
                curve.learning_rates.size();
@@ -86,7 +86,8 @@ struct ReportCallback {
   bool is_begun = false;
   bool is_training = false;
 
-  /// The times and final values on the page of a training that is resumed; they stay until it makes a step.
+  /// Times and final values on the page of a resumed training. They are shown until the training makes a
+  /// step.
   struct Record {
     std::vector<ReportRank> ranks;
     NamedNumbers summary, afterwards;

@@ -20,18 +20,19 @@ namespace etude::inline v0 {
 struct EpochLossState {
   ETUDE_STRUCT(EpochLossState, (RunningMeanState, losses, "of the update steps"),
                (std::int64_t, examples, "of the update steps", 0),
-               (std::vector<double>, group_losses, "of the micro-batches of the update under way"),
-               (std::vector<double>, group_shares, "of their means; 0 where they add up by themselves"),
-               (std::vector<std::int64_t>, group_examples, "of these"));
+               (std::vector<double>, group_losses, "losses of the current update's micro-batches"),
+               (std::vector<double>, group_shares,
+                "each loss's share of the group's mean; 0 if the losses add up to it"),
+               (std::vector<std::int64_t>, group_examples, "examples of each micro-batch"));
 };
 
 /// Fills a RunHistory, with the names that pytorch-accelerated's trainer uses:
 ///
-/// - `train_loss_epoch`: the mean training loss of an epoch over its examples, whatever the accumulation; if
-/// the epoch ends early, over its examples so far;
-/// - every metric of each evaluation under its own name (`eval_loss`, `eval_accuracy`), and its loss again:
-/// as `eval_loss_epoch` at the end of an epoch, `intermediate_eval_loss` within one, and `evaluation_loss` in
-/// an `evaluate()` outside of training. With several datasets each name includes the dataset's
+/// - `train_loss_epoch`: the mean training loss of an epoch over its examples, regardless of the
+/// accumulation; if the epoch ends early, over the examples so far;
+/// - every metric of each evaluation (`eval_loss`, `eval_accuracy`), and the loss under a second name:
+/// `eval_loss_epoch` at the end of an epoch, `intermediate_eval_loss` within an epoch, and `evaluation_loss`
+/// in an `evaluate()` outside of training. With several datasets, each name includes the dataset's name
 /// (`eval_news_loss_epoch`).
 ///
 /// `current_epoch` increases with each completed epoch. The history is saved with checkpoints, and a resumed
@@ -42,7 +43,7 @@ class RunHistoryCallback {
  public:
   /// Uses a history in memory.
   RunHistoryCallback();
-  /// Uses your own history. Without `reset_on_train` a training that isn't resumed appends to it. Throws
+  /// Uses your history. Without `reset_on_train`, a training that isn't resumed appends to it. Throws
   /// ArgumentError for a null pointer.
   explicit RunHistoryCallback(std::shared_ptr<RunHistory> history, bool reset_on_train = true);
 
@@ -75,8 +76,8 @@ class RunHistoryCallback {
   bool reset_on_train_ = true;
   bool is_resumed_ = false;  // Its state is from a checkpoint.
   bool is_training_ = false;
-  bool is_at_end_ = false;             // of an epoch, to which its evaluation belongs
-  std::vector<std::string> prefixes_;  // those of the current evaluations
+  bool is_at_end_ = false;             // an epoch has ended, so the next evaluation belongs to it
+  std::vector<std::string> prefixes_;  // of the current evaluations
 
   // The training loss of the epoch: its mean over the examples of the updates, before division for
   // accumulation.
@@ -85,10 +86,10 @@ class RunHistoryCallback {
     double share;
     std::int64_t examples;
   };
-  mutable RunningMean losses_;  // weighted so that they sum to the loss of all examples; saving reads them
+  mutable RunningMean losses_;  // weighted so that they sum to the loss of all examples; read when saving
   std::int64_t examples_ = 0;
   std::vector<MicroBatch> group_;
-  std::size_t micro_batches_ = 0;  // in the group, without those that an optimizer evaluates again
+  std::size_t micro_batches_ = 0;  // in the group; an optimizer's reevaluations don't count
   bool is_group_resumed_ = false;  // The current group began before the checkpoint.
 };
 

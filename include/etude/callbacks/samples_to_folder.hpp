@@ -15,10 +15,10 @@
 namespace etude::inline v0 {
 
 /// Writes the samples that are logged (`log_text`, `log_image`, `log_audio`, EvaluationSamplesCallback) to
-/// files, for trainings without a tracker: texts as `.txt`, images as `.png`, audio as `.wav`, in
-/// `output_dir/samples/step-STEP/NAME.png`. A caption is next to its file, in `NAME.caption.txt`. A file
-/// appears whole or not at all, and replaces an earlier one of the same step and name. Writes in the first
-/// process only.
+/// files, for training without a tracker: texts as `.txt`, images as `.png`, audio as `.wav`, in
+/// `output_dir/samples/step-STEP/NAME.png`. A caption is written next to its file, as `NAME.caption.txt`.
+/// Each file is written atomically, and replaces an earlier one with the same step and name. Writes in the
+/// first process only.
 ///
 /// Needs libpng and the CMake target `etude::png`; etude.hpp doesn't include it. Throws CheckpointError if a
 /// file can't be written.

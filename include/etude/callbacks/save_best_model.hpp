@@ -12,16 +12,16 @@ namespace etude::inline v0 {
 
 /// Keeps the weights of the evaluation with the best `watch_metric` in a folder, and loads them into the
 /// model when training is complete. Follows pytorch-accelerated's callback of this name. Each evaluation of a
-/// training counts. Without `count_intermediate`, as in pytorch-accelerated, evaluations within an epoch
-/// don't count, such as StepBasedEvaluationCallback's. Neither a non-finite value nor a tie is an
+/// training counts. Without `count_intermediate`, as in pytorch-accelerated, evaluations within an epoch,
+/// such as StepBasedEvaluationCallback's, don't count. Neither a non-finite value nor a tie is an
 /// improvement. Only a model that this run saved is loaded, never one that an earlier run left in the folder.
 /// The optimizer and the schedule are not saved: they belong to checkpoints.
 ///
-/// If several callbacks put weights into the model at the end (StochasticWeightAveragingCallback;
+/// If several callbacks load weights into the model at the end (StochasticWeightAveragingCallback;
 /// ModelEmaCallback with `load_at_end`), the last in the list wins. With `load_saved_checkpoint` false, this
 /// one loads none.
 ///
-/// The folder has the form of a pretrained model, plus `best_model.json`, and is replaced as a whole.
+/// The folder is a pretrained model with an additional `best_model.json`, and is replaced as a whole.
 ///
 /// Throws ArgumentError at the beginning of training without an `eval_dataset`, or if the folder contains
 /// anything else; MetricError, listing the available names, if no evaluation has `watch_metric`.

@@ -16,15 +16,15 @@ namespace etude::inline v0 {
 
 /// Keeps checkpoints in a separate folder, named `step_N`, `epoch_N` and `final`;
 /// `train({.resume_from_checkpoint = path})` accepts each of them. Follows pytorch-accelerated's callback of
-/// this name, except that it counts steps of the optimizer across resumed runs, and that a checkpoint is
-/// taken at the end of its step, or of its epoch after the evaluation.
+/// this name, except that it counts optimizer steps across resumed runs, and that it takes a checkpoint at
+/// the end of a step, or at the end of an epoch after the evaluation.
 ///
-/// The folder contains copies, by hard links if possible, of checkpoints that it makes the trainer write to
-/// `output_dir`, where `save_total_limit` still applies. A run counts only its own copies: an earlier run's
-/// copies under other names stay.
+/// The folder contains copies of checkpoints, by hard links if possible. The callback makes the trainer write
+/// these checkpoints to `output_dir`, where `save_total_limit` still applies. A run counts only its own
+/// copies: an earlier run's copies under other names stay.
 ///
-/// Throws ArgumentError at the beginning of training for numbers below 1 and invalid intervals,
-/// CheckpointError for a folder of such a name that isn't a checkpoint.
+/// Throws ArgumentError at the beginning of training for numbers below 1 and invalid intervals, and
+/// CheckpointError if a folder with one of these names isn't a checkpoint.
 struct SaveTrainingStateCallback {
   ETUDE_STRUCT(SaveTrainingStateCallback,
                (std::string, save_dir, "folder of the copies; empty is training_states in output_dir", ""),
@@ -48,8 +48,8 @@ struct SaveTrainingStateCallback {
   void on(const EpochEnd& e);
   void on(const TrainingRunEpochEnd& e);
   void on(const Stop& e);
-  // Takes `SaveBegin&`, since a handler of `const SaveBegin&` would have to come after all callbacks that add
-  // tensors.
+  // Takes `SaveBegin&`, because a handler of `const SaveBegin&` would have to come after all callbacks that
+  // add tensors.
   void on(SaveBegin& e) { state.copies.on(e); }
   void on(const Save& e);
 };

@@ -9,10 +9,10 @@
 
 namespace etude::inline v0 {
 
-/// Evaluates every `eval_every_n_steps` update steps, or "1ep" or "30min", in addition to
-/// `args.eval_strategy`. Follows pytorch-accelerated's callback of this name, which evaluates in the middle
-/// of a step, one batch late, and leaves the model in evaluation mode. Here the evaluation comes after the
-/// step, like any that the loop runs on request, and the mode of every submodule is restored. Its metrics
+/// Evaluates every `eval_every_n_steps` update steps, or after another interval such as "1ep" or "30min", in
+/// addition to `args.eval_strategy`. Follows pytorch-accelerated's callback of this name, which evaluates in
+/// the middle of a step, one batch late, and leaves the model in evaluation mode. Here the evaluation comes
+/// after the step, like any requested evaluation, and the mode of every submodule is restored. Its metrics
 /// count for the best model and for callbacks that watch a metric, unless their `count_intermediate` is
 /// false. Throws ArgumentError without an `eval_dataset`, or for an invalid interval.
 struct StepBasedEvaluationCallback {

@@ -16,22 +16,21 @@ namespace etude::inline v0 {
 /// How the learning rate approaches `swa_lr`.
 ETUDE_ENUM(AnnealingStrategy, cos, linear);
 
-/// Averages the weights of the last epochs, and puts the average into the model when training is complete:
-/// stochastic weight averaging. Follows PyTorch Lightning's callback of this name and
-/// `torch.optim.swa_utils`: each epoch has an equal share; the running statistics of BatchNorm are recomputed
-/// for the average, as cumulative means over the training set; with `swa_lr`, the learning rates reach that
-/// value within `annealing_epochs`, and stay there.
+/// Stochastic weight averaging: averages the weights of the last epochs, and puts the average into the model
+/// when training is complete. Follows PyTorch Lightning's callback of this name and `torch.optim.swa_utils`:
+/// all averaged epochs have equal weight; the running statistics of BatchNorm are recomputed for the average,
+/// as cumulative means over the training set; with `swa_lr`, the learning rates reach that value within
+/// `annealing_epochs`, and stay there.
 ///
 /// Differences from Lightning: it averages the weights at the end of epochs, including the last one, rather
-/// than at an epoch's beginning; it passes over the data for the statistics only if there are BatchNorm
-/// modules; checkpoints contain the average as `swa_model.safetensors`, and a resumed run restores it
-/// exactly. From `swa_epoch_start` on, `swa_lr` replaces any schedule. Evaluations and checkpoints during
-/// training use the trained weights. If several callbacks put weights into the model at the end, the last in
-/// the list wins.
+/// than at an epoch's beginning; it makes the extra pass over the data only if there are BatchNorm modules;
+/// checkpoints contain the average as `swa_model.safetensors`, and a resumed run restores it exactly. From
+/// `swa_epoch_start` on, `swa_lr` replaces any schedule. Evaluations and checkpoints during training use the
+/// trained weights. If several callbacks load weights into the model at the end, the last in the list wins.
 ///
-/// Only BatchNorm modules of torch::nn are supported; those in a TorchScript module keep their statistics,
-/// with a warning. Throws ArgumentError at the beginning of training for an option out of range,
-/// CheckpointError if a checkpoint's average doesn't fit.
+/// Only BatchNorm modules of torch::nn are supported; a BatchNorm in a TorchScript module keeps its
+/// statistics, with a warning. Throws ArgumentError at the beginning of training for an option out of range,
+/// and CheckpointError if a checkpoint's average doesn't fit the model.
 struct StochasticWeightAveragingCallback {
   static constexpr const char* file = "swa_model.safetensors";  ///< in a checkpoint
 
@@ -60,11 +59,11 @@ struct StochasticWeightAveragingCallback {
   void on(const TrainError&) { has_failed = true; }
   void on(const TrainEnd& e);
 
-  /// The average, in the form that `Model::load_state_dict` takes, with the model's buffers. Throws Error if
-  /// no epoch has counted yet.
+  /// The average with the model's buffers, as `Model::load_state_dict` takes it. Throws Error if no epoch has
+  /// been averaged yet.
   std::vector<NamedTensor> average() const;
 
-  std::optional<AveragedWeights> weights = {};  ///< The average itself, from the beginning of training on.
+  std::optional<AveragedWeights> weights = {};  ///< The average; unset before the first averaged epoch.
   std::vector<NamedTensor> loaded = {};         ///< From a checkpoint, until training begins.
   std::vector<double> lrs = {};  ///< This epoch's learning rates; empty before annealing begins.
   std::int64_t first_epoch = 0;  ///< The first averaged epoch, from 0.

@@ -20,11 +20,11 @@ namespace etude::inline v0 {
 /// counts. On the CPU, an evaluation ends at its bad batch; on other devices, the mean loss is checked at its
 /// end.
 ///
-/// `state.triggered` refers to the current run, or the last one. If it stops an `evaluate()` outside of
-/// training, `evaluate()` throws StopTraining; the callback never ends the process.
+/// `state.triggered` refers to the current run, or else to the last one. If the callback stops an
+/// `evaluate()` outside of training, `evaluate()` throws StopTraining; the process never ends.
 ///
-/// It handles `BackwardBegin`, which a trainer that overrides `training_step` must raise: otherwise it throws
-/// Error at the end of the step.
+/// The callback handles `BackwardBegin`. If a trainer overrides `training_step` without raising that event,
+/// the callback throws Error at the end of the step.
 struct TerminateOnNaNCallback {
   struct State {
     ETUDE_STRUCT(State, (bool, triggered, "a loss of this run was not finite", false));
@@ -52,7 +52,7 @@ struct TerminateOnNaNCallback {
   }
 
   bool expected = false;                      ///< A micro-batch has begun, and its loss isn't known yet.
-  ScalarCopy loss = {};                       ///< The current micro-batch's, if it is on a device.
+  ScalarCopy loss = {};                       ///< The current micro-batch's loss, if it is on a device.
   std::vector<std::string> evaluations = {};  ///< The evaluations under way, by their metrics' prefix.
 
  private:

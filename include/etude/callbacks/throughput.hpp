@@ -17,20 +17,20 @@ namespace etude::inline v0 {
 double transformer_flops_per_token(double parameters, double layers, double heads, double head_dimension,
                                    double sequence_length);
 
-/// Measures the training's speed over its last `window_size` steps: Lightning's callback of this name, with
-/// names after those of Composer's SpeedMonitor. Each log of training steps gets
+/// Measures the training's speed over its last `window_size` steps. Follows Lightning's callback of this
+/// name; the names follow Composer's SpeedMonitor. Each log of training steps gets
 ///
 /// - `throughput/batches_per_sec` (update steps), `throughput/samples_per_sec`, and
 /// `throughput/tokens_per_sec` if `main_input_name` or `count_tokens` defines tokens;
 /// - `throughput/flops_per_sec` with `flops_per_sample`, and with `peak_flops` also `throughput/mfu`, the
-/// model-FLOPs utilisation of PaLM, appendix B: the operations that the model needs (without those repeated
-/// to save memory) divided by those that the device could have done in that time;
+/// model-FLOPs utilisation of PaLM, appendix B: the operations that the model needs (not counting operations
+/// repeated to save memory) divided by the operations that the device could have done in that time;
 /// - `time/data_wait` and `time/compute`: the seconds of a step spent waiting for the loader, and the rest;
 /// `throughput/data_wait_fraction`: the fraction spent waiting.
 ///
-/// The time excludes evaluations, predictions and the writing of checkpoints, but not delays caused by a
-/// checkpoint that is written in the background. Unlike Lightning's, it never waits for the device, and needs
-/// no batch size. Put it after the callbacks that request logs.
+/// The time excludes evaluations, predictions and the writing of checkpoints, but includes delays caused by a
+/// checkpoint that is written in the background. Unlike Lightning's, this callback never waits for the
+/// device, and needs no batch size. Put it after the callbacks that request logs.
 ///
 /// Throws ArgumentError at TrainBegin for numbers out of range; DataError if a batch has no input
 /// `main_input_name`.

@@ -23,13 +23,13 @@ double parse_duration(std::string_view text);
 /// (ISO 8601). Throws ArgumentError for anything else.
 std::chrono::system_clock::time_point parse_deadline(std::string_view text);
 
-/// Ends the training after `duration`, or at a `deadline`: Lightning's Timer, with its arguments, and
-/// torchtnt's TimeLimitInterrupter, which has the deadline. The time of earlier runs is saved with
-/// checkpoints, and counts. A run that is resumed with no time left stops before its first step. Unlike with
-/// Lightning's, the reason for the stop is known: the training ends by `request_stop`, with the last
-/// evaluation and checkpoint.
+/// Ends the training after `duration`, or at a `deadline`. Follows Lightning's Timer, with the same
+/// arguments; the deadline comes from torchtnt's TimeLimitInterrupter. Checkpoints save the elapsed time, so
+/// earlier runs count. A run that is resumed with no time left stops before its first step. Unlike
+/// Lightning's, it gives a reason for the stop: the training ends by `request_stop`, with a last evaluation
+/// and checkpoint.
 ///
-/// Without either, it only measures. Throws ArgumentError at TrainBegin for invalid text.
+/// With neither, it only measures the time. Throws ArgumentError at TrainBegin for invalid text.
 struct TimerCallback {
   ETUDE_STRUCT(TimerCallback,
                (std::string, duration, "how long to train: 1h30m, DD:HH:MM:SS, or seconds; empty: no limit"),
@@ -48,7 +48,7 @@ struct TimerCallback {
   void on(const EpochEnd& e);
   void on(const TrainEnd&);
 
-  /// The remaining seconds; nullopt without a limit, and below 0 when the time is up.
+  /// The remaining seconds; nullopt without a limit, negative when the time is up.
   std::optional<double> time_remaining() const;
 
   std::optional<double> limit = {};                                 ///< `duration`, in seconds

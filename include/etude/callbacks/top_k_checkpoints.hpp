@@ -21,12 +21,13 @@ struct RankedCheckpoint {
 using RankedCheckpoints = std::map<std::string, RankedCheckpoint>;
 
 /// Keeps the checkpoints of the `k` evaluations with the best `watch_metric`, under descriptive names:
-/// `checkpoint-120-eval_loss=0.2314`. Follows `save_top_k` of PyTorch Lightning's ModelCheckpoint. Of two
-/// with equal values, the earlier stays; a non-finite value is never among the best. An evaluation before the
-/// first step doesn't count; without `count_intermediate`, neither do evaluations within an epoch, such as
-/// StepBasedEvaluationCallback's. It warns if a training ends with nothing kept.
+/// `checkpoint-120-eval_loss=0.2314`. Follows `save_top_k` of PyTorch Lightning's ModelCheckpoint. If two
+/// values are equal, the earlier checkpoint is kept; a non-finite value is never among the best. An
+/// evaluation before the first step doesn't count; without `count_intermediate`, neither do evaluations
+/// within an epoch, such as StepBasedEvaluationCallback's. Warns if a training ends without a kept
+/// checkpoint.
 ///
-/// These are copies, by hard links if possible, of checkpoints that the trainer writes to `output_dir`.
+/// The kept checkpoints are copies, by hard links if possible, of checkpoints in `output_dir`.
 /// `save_total_limit` neither counts nor removes them. A training can be resumed from each of them.
 ///
 /// Throws ArgumentError at the beginning of training for a `k` below 1; MetricError, listing the available
@@ -55,8 +56,8 @@ struct TopKCheckpointsCallback {
   void on(const TrainBegin& e);
   void on(const StepBegin&) { state.watched.throw_if_missing(watch_metric); }
   void on(const EvaluateAll& e);
-  // Takes `SaveBegin&`, since a handler of `const SaveBegin&` would have to come after all callbacks that add
-  // tensors.
+  // Takes `SaveBegin&`, because a handler of `const SaveBegin&` would have to come after all callbacks that
+  // add tensors.
   void on(SaveBegin& e) { state.copies.on(e); }
   void on(const Save& e);
   void on(const TrainError&) { state.watched.fail(); }

@@ -17,19 +17,19 @@ class OperatorWatch;
 }
 
 /// Looks for the first operator that produces inf or NaN from finite numbers, in the forward and backward
-/// passes of training, and ends the training with an error that shows it and the operators before it, each
-/// with the least and greatest absolute values of its inputs and outputs. These also show numbers close to
-/// the limits of half precision. Follows Hugging Face's DebugUnderflowOverflow
-/// (`debug="underflow_overflow"`), with its options.
+/// passes of training, and ends the training with an error that shows this operator and the ones before it,
+/// each with the least and greatest absolute values of its inputs and outputs. These values also reveal
+/// numbers close to the limits of half precision. Follows Hugging Face's DebugUnderflowOverflow
+/// (`debug="underflow_overflow"`), with the same options.
 ///
-/// Hugging Face's hooks modules and sees only their outputs. LibTorch has no such hooks: this one sees every
-/// operator, including those of the backward pass. An infinity that the program itself creates, for example
-/// for a mask, isn't an error. Weights and batches that aren't finite are an error before they are used.
-/// Every value is checked and read back, which makes a step many times slower: use it to find an error, not
-/// to train.
+/// Hugging Face's class hooks modules and sees only their outputs. LibTorch has no such hooks; this callback
+/// sees every operator, including the operators of the backward pass. An infinity that the program itself
+/// creates, for example for a mask, isn't an error. Non-finite weights and batches are reported before they
+/// are used. Every value is checked and read back, which makes a step many times slower: use the callback to
+/// find an error, not to train.
 ///
-/// The weights stay as they were before the failed step. Throws Error at the end of the forward or backward
-/// pass in question, and if another such callback is active in this process; ArgumentError at TrainBegin for
+/// The weights stay as they were before the failed step. Throws Error at the end of the failed forward or
+/// backward pass, and if another such callback is active in this process; ArgumentError at TrainBegin for
 /// numbers out of range.
 struct DebugUnderflowOverflowCallback {
   ETUDE_STRUCT(DebugUnderflowOverflowCallback,

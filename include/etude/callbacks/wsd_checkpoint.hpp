@@ -9,15 +9,17 @@
 
 namespace etude::inline v0 {
 
-/// Keeps two checkpoints of a training with `lr_scheduler_type` warmup_stable_decay:
-/// `checkpoint_N_wsd_pre_decay`, of the last step before the learning rate decays, from which a longer
-/// training can continue as if no decay had been planned; and `checkpoint_N_wsd_post_decay`, of the step at
-/// which the decay is complete, or of the last step if that comes first. Follows pytorch-accelerated's
-/// callback of this name; its initial_checkpoint is `train({.resume_from_checkpoint = path})` here.
+/// Keeps two checkpoints of a training with `lr_scheduler_type` warmup_stable_decay.
+/// `checkpoint_N_wsd_pre_decay` is taken after the last step before the learning rate decays; a longer
+/// training can continue from it as if no decay had been planned. `checkpoint_N_wsd_post_decay` is taken
+/// after the step that completes the decay, or after the last step if that comes first. Follows
+/// pytorch-accelerated's callback of this name; instead of its `initial_checkpoint`, use
+/// `train({.resume_from_checkpoint = path})`.
 ///
-/// To continue with more steps, resume from the first one with a greater `max_steps` or `num_train_epochs`:
-/// the decay then begins later. Both are copies, by hard links if possible, of checkpoints in `output_dir`. A
-/// training that ends before the decay is complete writes no second checkpoint.
+/// To continue with more steps, resume from the first checkpoint with a greater `max_steps` or
+/// `num_train_epochs`: the decay then begins later. Both are copies, by hard links if possible, of
+/// checkpoints in `output_dir`. A training that ends before the decay is complete writes no second
+/// checkpoint.
 ///
 /// Throws ArgumentError at the beginning of training with another schedule.
 struct WSDCheckpointCallback {
@@ -31,8 +33,8 @@ struct WSDCheckpointCallback {
 
   void on(const TrainBegin& e);
   void on(const StepEnd& e);
-  // Takes `SaveBegin&`, since a handler of `const SaveBegin&` would have to come after all callbacks that add
-  // tensors.
+  // Takes `SaveBegin&`, because a handler of `const SaveBegin&` would have to come after all callbacks that
+  // add tensors.
   void on(SaveBegin& e) { state.copies.on(e); }
   void on(const Save& e) { state.copies.make(e); }
 

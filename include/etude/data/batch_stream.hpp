@@ -80,20 +80,20 @@ class BatchStream {
   /// unchanged in place of the batch they belong to; the next call continues with the following batch.
   std::optional<Batch> next();
 
-  /// The number of the epoch's examples, in all processes, before the next batch. `begin_epoch` can continue
-  /// from it.
+  /// The number of the epoch's examples, over all processes, before the next batch. `begin_epoch` can
+  /// continue from it.
   std::int64_t position() const;
 
-  /// The fraction of the last batch's examples, over all processes, that this process has: 1 for a single
-  /// process. 0 if an epoch's last batch has fewer examples than there are processes and this process got
-  /// none: it then repeats another process's example, so that all processes take the same number of steps.
+  /// This process's fraction of the last batch's examples over all processes; 1 for a single process. It is 0
+  /// if an epoch's last batch has fewer examples than there are processes and this process got none. The
+  /// process then repeats another process's example, so that all processes take the same number of steps.
   double share() const;
 
   /// The dataset's state at that position, even if workers have read ahead. Null unless the dataset has a
   /// state and `begin_epoch` was called with one (which may be null); also null at the start of a first epoch
   /// and after a batch that couldn't be fetched.
   std::shared_ptr<const DatasetState> dataset_state() const;
-  /// The same, but after `begin_epoch_without_states` it is read from the dataset now.
+  /// The same, but after `begin_epoch_without_states` the state is read from the dataset now.
   std::shared_ptr<const DatasetState> state_now() const;
 
  private:

@@ -9,7 +9,7 @@
 
 namespace etude::inline v0 {
 
-/// Makes a batch of examples. Several workers call it concurrently. If it leaves the batch's `size` at 0,
+/// Makes a batch from examples. Several workers call it concurrently. If it leaves the batch's `size` at 0,
 /// `make_batch` determines it.
 using DataCollator = std::function<Batch(std::vector<Example>)>;
 

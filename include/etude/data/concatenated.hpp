@@ -6,11 +6,11 @@
 
 namespace etude::inline v0 {
 
-/// Several datasets as one, in this order: the examples of the first, then those of the second, and so on.
-/// All must have the same inputs and labels. A batch may mix examples of several datasets, so those that make
+/// Joins datasets into one, which has the examples of the first dataset, then of the second, and so on. All
+/// must have the same inputs and labels. A batch may mix examples of several datasets, so datasets that make
 /// whole batches must give one row per example. Throws ArgumentError if there are no datasets, for a dataset
-/// without an index or a size (such as a stream), for one made by `parallel_streams`, and if only some are
-/// `already_divided`. `fetch` throws DataError if the inputs or labels of different datasets don't fit
+/// without an index or a size (such as a stream), for a dataset made by `parallel_streams`, and if only some
+/// are `already_divided`. `fetch` throws DataError if the inputs or labels of different datasets don't fit
 /// together.
 Dataset concatenated(std::vector<Dataset> datasets);
 

@@ -14,7 +14,7 @@
 
 namespace etude::inline v0 {
 
-/// Batches of a dataset, epoch after epoch. The order of each epoch is a function of (seed, epoch), so
+/// Makes batches of a dataset, epoch after epoch. The order of each epoch is a function of (seed, epoch), so
 /// training can resume from any example of any epoch; a shuffled order is computed element by element, in
 /// constant memory. With workers, a dataset's `get` runs in several threads at once, each on its own copy of
 /// the dataset and in no particular order, so only random numbers from `data_generator()` are reproducible.
@@ -41,7 +41,7 @@ class DataLoader {
   /// sampler, if any, is a SizedSampler or torch's random or sequential one.
   std::optional<std::int64_t> size(std::int64_t first_example = 0) const;
 
-  /// An upper bound of the examples per epoch, if one is known without iterating.
+  /// An upper bound on the number of examples per epoch, if one is known without iterating.
   std::optional<std::int64_t> examples() const;
 
   /// The batches of an epoch, starting from example `first_example` of its order. Earlier examples aren't
@@ -53,8 +53,8 @@ class DataLoader {
 
   /// The same for an epoch that may be resumed: keeps the dataset's state after each batch, and continues
   /// from `state`, the result of `BatchStream::dataset_state` at that position, without reading earlier
-  /// examples. If `first_example` is 0, `state` is that at the end of the previous epoch, and the dataset is
-  /// rewound. If `state` is null, the stream is read up to `first_example`.
+  /// examples. If `first_example` is 0, `state` is the state at the end of the previous epoch, and the
+  /// dataset is rewound. If `state` is null, the stream is read up to `first_example`.
   BatchStream begin_epoch(std::int64_t epoch, std::int64_t first_example,
                           std::shared_ptr<const DatasetState> state) const {
     return begin(epoch, first_example, std::move(state), /*keeps_states=*/true);
@@ -67,7 +67,7 @@ class DataLoader {
     return begin(epoch, first_example, std::move(state), /*keeps_states=*/options_.num_workers > 0);
   }
 
-  /// The dataset's index of an example: row `row` of this process's part of the batch that begins at
+  /// The dataset's index of the example in row `row` of this process's part of the batch that begins at
   /// `first_example` of an epoch's order. Unset for a stream, or if there is a sampler.
   std::optional<std::int64_t> index_of(std::int64_t epoch, std::int64_t first_example,
                                        std::int64_t row) const;
@@ -75,7 +75,7 @@ class DataLoader {
   /// The state of a StatefulSampler to resume from: as it was at the start of the latest epoch or, if that
   /// epoch is over, as it is now. Empty for other samplers.
   std::string sampler_state(bool epoch_is_over) const;
-  /// Restores that state, so that the epoch can begin again.
+  /// Restores that sampler state, so that the epoch can begin again.
   void load_sampler_state(const std::string& state) const;
 
  private:

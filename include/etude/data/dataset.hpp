@@ -19,7 +19,7 @@ struct TensorDataset;
 
 namespace etude::inline v0 {
 
-/// Types that a Dataset can be made from, besides tensors.
+/// Types that a Dataset can be made from.
 template <class T>
 concept DatasetConvertible = std::same_as<T, torch::Tensor> || std::same_as<T, Tensors> ||
                              detail::TorchIndexed<T> || detail::TorchStream<T> || detail::Getter<T> ||
@@ -37,9 +37,10 @@ concept PointsToDataset = requires(T source) { source->size(); } || requires(T s
 /// - any type with `size()` and `get(index)`, or a vector, of anything that `example_of` understands;
 /// - any type with `size()` and `get(index, torch::Generator&)`: a DataLoader seeds that generator from
 /// (seed, epoch, index), so its random numbers are the same for any number of workers and after a resume;
-/// - a stream: any type whose `next()` returns an optional of the same; its `reset()`, if any, rewinds it.
-/// A stream with `DatasetState state() const` and `load_state(const DatasetState&)`, or the same with
-/// `nlohmann::ordered_json`, is resumed from its saved state: the earlier examples of the epoch aren't read.
+/// - a stream: any type whose `next()` returns an optional of anything that `example_of` understands; its
+/// `reset()`, if any, rewinds it. A stream with `DatasetState state() const` and `load_state(const
+/// DatasetState&)`, or the same with `nlohmann::ordered_json`, is resumed from its saved state: the earlier
+/// examples of the epoch aren't read.
 class Dataset {
  public:
   Dataset() = default;
@@ -51,7 +52,8 @@ class Dataset {
   template <DatasetConvertible T>
   Dataset(T source) : source_(make(std::move(source))) {}
 
-  // Compilers name the line that calls these, and after a failed assertion they name it last.
+  // Declared only to be reported. For an unavailable function, compilers report the calling line first; for a
+  // failed static_assert, last.
   template <class T>
     requires(!std::derived_from<T, Dataset> && !DatasetConvertible<T> && !detail::PointsToDataset<T>)
   __attribute__((unavailable(
@@ -68,9 +70,9 @@ class Dataset {
   /// The number of examples, if known.
   std::optional<std::int64_t> size() const { return source_->size(); }
 
-  /// A checksum of a few tensor or vector elements, whose cost doesn't grow with the dataset, or what the
-  /// type's `std::string fingerprint() const` returns. Empty for other types, whose examples are made by user
-  /// code. Resuming with a different fingerprint gives a warning.
+  /// A checksum of a few tensor or vector elements, at a cost that doesn't grow with the dataset, or the
+  /// result of the type's `std::string fingerprint() const`. Empty for other types, whose examples are made
+  /// by user code. Resuming with a different fingerprint gives a warning.
   std::string fingerprint() const { return source_->fingerprint(); }
 
   /// True if this is only this process's part of the data: see `already_divided`.
@@ -140,8 +142,8 @@ class Dataset {
 
 /// Declares that the program has already divided the data among the processes, and that this dataset is this
 /// process's part, for training, evaluation or prediction. Each process goes over its whole part once per
-/// epoch; a process whose part is shorter joins the last steps of the others with examples of weight 0. All
-/// processes must declare it. With a single process, it changes nothing.
+/// epoch; a process with a shorter part takes part in the last steps with examples of weight 0. All processes
+/// must declare it. With a single process, it changes nothing.
 inline Dataset already_divided(Dataset part) {
   part.is_divided_ = true;
   return part;

@@ -50,11 +50,11 @@ struct DatasetSource {
   virtual DatasetState state() { return {}; }
   virtual void load_state(const DatasetState&) {}
   virtual std::shared_ptr<DatasetSource> copy() const = 0;
-  /// A checksum of a few examples that can be read without user code; otherwise empty.
+  /// A checksum of a few examples if they can be read without user code; otherwise empty.
   virtual std::string fingerprint() const { return {}; }
 };
 
-/// A checksum of a few of `size` examples: their types, shapes and first values.
+/// A checksum of the types, shapes and first values of a few examples out of `size`.
 std::string fingerprint_of(std::int64_t size, const std::function<Example(std::int64_t)>& example);
 
 Batch collate(std::vector<Example> examples, std::span<const std::int64_t> indices,
@@ -64,8 +64,8 @@ template <class T>
 concept ExampleRange =
     std::ranges::sized_range<const T> && ExampleConvertible<std::ranges::range_value_t<const T>>;
 
-/// Makes a batch of the result of a torch dataset's get_batch: examples, or tensors already stacked by its
-/// transforms.
+/// Makes a batch from the result of a torch dataset's get_batch: examples, or tensors that its transforms
+/// have already stacked.
 template <class T>
 Batch batch_of(T&& value, std::span<const std::int64_t> indices, const DataCollator& collator) {
   using Value = std::remove_cvref_t<T>;
@@ -131,7 +131,7 @@ concept Generator = requires(T& source) {
                       requires ExampleConvertible<std::remove_cvref_t<decltype(*source.next())>>;
                     };
 
-/// Saturates, so that a number too large for the result stays too large.
+/// Converts a size to int64. It saturates, so a number that is too large gives the largest int64.
 template <class Size>
 std::optional<std::int64_t> example_count(const Size& size) {
   constexpr bool is_count = std::integral<Size> && !std::same_as<Size, bool>;
@@ -157,7 +157,7 @@ std::optional<std::int64_t> size_of(T& source) {
     return std::nullopt;
 }
 
-/// Tensors whose first dimension is the number of examples. Throws DataError if those differ.
+/// Tensors whose first dimension is the number of examples. Throws DataError if these numbers differ.
 std::shared_ptr<DatasetSource> tensor_source(Tensors inputs, Tensors labels);
 
 [[noreturn]] void throw_cannot_be_copied(std::string_view dataset);
@@ -256,8 +256,8 @@ class IndexedSource final : public OwnedSource<T> {
 /// it.
 class Turns {
  public:
-  /// Waits until no other thread has the turn; throws `Interrupted` if the training is to end meanwhile. In a
-  /// child made by fork(), throws Error if the turn belongs to a thread that doesn't exist there.
+  /// Waits until no other thread has the turn; throws `Interrupted` if the training is interrupted meanwhile.
+  /// In a child made by fork(), throws Error if the turn belongs to a thread that doesn't exist there.
   class Turn {
    public:
     explicit Turn(Turns& turns) : turns_(turns) { turns_.begin(); }

@@ -43,7 +43,7 @@ concept KeepsJsonState = requires(const T& saved, T& loaded, const OnlyJson& jso
 template <class T>
 inline constexpr bool has_dataset_state = KeepsDatasetState<T> || KeepsJsonState<T>;
 
-/// T has part of the state interface. Methods with these names but other types serve another purpose.
+/// True if T has part of the state interface. Methods with these names but other types serve another purpose.
 template <class T>
 concept means_to_keep_dataset_state =
     requires(T& saved) {

@@ -9,7 +9,7 @@ namespace etude::inline v0 {
 /// One row for each example, in the order of the examples.
 struct RowPerExample {};
 
-/// The tensor belongs to all examples together, such as class weights.
+/// A tensor that belongs to all examples together, such as class weights.
 struct SharedByExamples {};
 
 /// Consecutive rows for each example: `lengths` has the number of rows of each example, which may be 0.
@@ -26,10 +26,10 @@ struct RowsByIndex {
 };
 
 /// The index at which each example's rows begin in another tensor, which has RowsByLength: [examples], or
-/// [examples + 1] with the end of the last. In a part of a batch, the indices begin with 0.
+/// [examples + 1] with the end of the last example's rows. In a part of a batch, the indices begin with 0.
 struct RowOffsets {};
 
-/// How the rows of a tensor divide among the examples of its batch.
+/// How the rows of a tensor are divided among the examples of its batch.
 using Division = std::variant<RowPerExample, SharedByExamples, RowsByLength, RowsByIndex, RowOffsets>;
 
 }  // namespace etude::inline v0

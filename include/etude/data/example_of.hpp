@@ -53,7 +53,7 @@ concept ExampleConvertible = std::same_as<T, Example> || detail::TorchExample<T>
 
 /// Splits `value` into inputs and labels: a torch::data::Example into its data and target; the last element
 /// of a pair or tuple is its label (a number becomes an int64 or float32 tensor); anything else with tensors
-/// is all inputs, some of which a data loader may take as labels by name.
+/// has only inputs, and a data loader may turn some of them into labels by name.
 template <ExampleConvertible T>
 Example example_of(const T& value) {
   if constexpr (std::same_as<T, Example>) {

@@ -27,16 +27,16 @@ struct MixingOptions {
        "the fraction of batches to mix; the others get labels of the same type" | between(0, 1), 1));
 };
 
-/// mixup (Zhang et al. 2018): replaces each example, and its label, with a weighted sum of itself and the
-/// previous one in the batch (for the first example, the last one). The whole batch uses one weight. The loss
-/// must accept probabilities, as CrossEntropyLoss does.
+/// mixup (Zhang et al. 2018): mixes each example and its label with the previous example in the batch (the
+/// first with the last one), as a weighted sum. The whole batch uses one weight. The loss must accept
+/// probabilities, as CrossEntropyLoss does.
 ///
 /// The batch must have one floating-point input and one label. Throws DataError for other batches and for
 /// labels that aren't classes, ArgumentError for invalid options.
 Batch mix_up(Batch batch, const MixingOptions& options, at::Generator& generator = data_generator());
 
 /// CutMix (Yun et al. 2019): like `mix_up`, but replaces a rectangle of each image [N, ..., height, width]
-/// with that of the previous one, and weights the labels by area.
+/// with the same rectangle of the previous image, and weights the labels by area.
 Batch cut_mix(Batch batch, const MixingOptions& options, at::Generator& generator = data_generator());
 
 }  // namespace etude::inline v0

@@ -40,8 +40,8 @@ struct OnPolicyOptions {
 /// `collect()` returns examples stacked along the first dimension, in any form that `example_of` takes. It is
 /// called with the model in training mode, and usually needs a torch::NoGradGuard. Checkpoints save the
 /// examples, so that a resumed epoch has the same ones. They also save the state of `collect` (of its
-/// environment, for example) if it has `state()` and `load_state(...)` as stream datasets do. LibTorch's
-/// generators, which it may draw from, are restored as everywhere in a training.
+/// environment, for example) if it has `state()` and `load_state(...)` as stream datasets do. `collect` may
+/// draw from LibTorch's generators, which are restored as for any training.
 ///
 /// With several processes, each collects the same number of examples and uses only its part of them.
 template <class Collect>

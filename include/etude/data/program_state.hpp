@@ -109,7 +109,7 @@ inline constexpr bool has_no_saved_form = false;
   "torch::Generator, engines of <random>, standard containers, std::optional, std::pair, std::tuple, an "   \
   "ETUDE_STRUCT, nlohmann::json, or a class with state() and load_state(state)"
 
-/// Gathers the values of variables without copying tensors and long lists.
+/// Gathers the values of variables without copying tensors or long lists.
 class VariableWriter {
  public:
   using Json = nlohmann::ordered_json;
@@ -197,7 +197,7 @@ class VariableReader {
   using Json = nlohmann::ordered_json;
   explicit VariableReader(const std::map<std::string, torch::Tensor>& tensors) : tensors_(tensors) {}
 
-  /// The values that don't fit. Each text begins with the name of a variable or member.
+  /// Describes the values that don't fit. Each text begins with the name of a variable or member.
   std::vector<std::string> faults;
   /// Throws CheckpointError if a `load_state` throws.
   void assign() {
@@ -276,7 +276,7 @@ class VariableReader {
         const auto place = VariableWriter::at(path, i);
         if (!is_list(json[i], 2, place)) return;
         auto& [key, item] = (*fresh)[i];
-        VariableReader key_reader(tensors_);  // the key must be known first, to find the item that it has now
+        VariableReader key_reader(tensors_);  // the key must be known first, to find its current item
         key_reader.read(json[i][0], key, place + ".key");
         faults.insert(faults.end(), key_reader.faults.begin(), key_reader.faults.end());
         if (!key_reader.faults.empty()) continue;
@@ -382,8 +382,8 @@ SavedVariables save_variables(const ProgramState& state);
 
 /// Assigns the saved values to the variables. Tensors are copied to the device of the variable's tensor or,
 /// if that is undefined, to the device that it was saved from. Throws CheckpointError, with the variable or
-/// member, for a name that only one side has and for a value of another type or shape (an undefined tensor
-/// takes any, an empty one any shape). Nothing is changed then, unless a `load_state` threw.
+/// member, if a name exists on one side only, or a value has another type or shape (an undefined tensor takes
+/// any value, an empty tensor any shape). In that case nothing is changed, unless a `load_state` threw.
 void load_variables(const ProgramState& state, const SavedVariables& saved);
 
 }  // namespace etude::inline v0

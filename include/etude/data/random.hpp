@@ -11,8 +11,8 @@ namespace etude::inline v0 {
 namespace detail {
 
 /// The numbers below `size` in an order determined by (seed, epoch), the same on every machine and with every
-/// LibTorch. A Fisher-Yates shuffle that uses no other generator and can be interrupted; the modulo's bias is
-/// below size / 2^64.
+/// version of LibTorch. This is a Fisher-Yates shuffle that uses no other generator and can be interrupted;
+/// the bias of its modulo is below size / 2^64.
 std::vector<std::int64_t> permutation(std::int64_t size, std::uint64_t seed, std::int64_t epoch);
 
 void seed_data_generator(std::uint64_t seed);
@@ -24,7 +24,7 @@ at::Generator& example_generator(std::uint64_t seed, std::int64_t index);
 
 /// This thread's generator for random numbers of a dataset or a collator (augmentation). A DataLoader seeds
 /// it before each batch from (seed, epoch, batch), so the numbers depend neither on the number of workers nor
-/// on where training was resumed. They do depend on the batch size; those of the generator passed to a
+/// on where training was resumed. They do depend on the batch size; numbers from the generator passed to a
 /// dataset's `get(index, torch::Generator&)` don't. LibTorch's default generator is shared by all threads and
 /// guarantees none of this.
 at::Generator& data_generator();

@@ -35,8 +35,8 @@ class SeededSampler : public SizedSampler {
 
 /// Batches examples of similar length to reduce padding: an epoch's examples are shuffled, split into
 /// megabatches of 50 batches (or fewer, so that there are at least four), and each megabatch is sorted,
-/// longest first. The longest example of all comes first, so that running out of memory shows at once.
-/// Equivalent to Hugging Face's sampler of the same name.
+/// longest first. The longest example of all comes first, so that a lack of memory shows at once. Equivalent
+/// to Hugging Face's sampler of the same name.
 class LengthGroupedSampler final : public SeededSampler {
  public:
   /// There is one length per example. `batch_size` is the batch size of an update, including accumulation.
@@ -60,8 +60,8 @@ struct WeightedSampling {
   bool replacement = true;
 };
 
-/// Draws examples with probabilities proportional to their weights, like torch's sampler of the same name in
-/// Python: for imbalanced classes.
+/// Draws examples with probabilities proportional to their weights, for imbalanced classes, like the sampler
+/// of the same name in Python's torch.
 class WeightedRandomSampler final : public SeededSampler {
  public:
   /// Throws ArgumentError for weights that are negative, not finite or all 0, and, without replacement, for

@@ -8,15 +8,14 @@
 
 namespace etude::inline v0 {
 
-/// How a DataLoader shuffles: `feistel` is a KeyedPermutation, with which an epoch starts immediately,
-/// however large the dataset. Checkpoints name it, so that a version which doesn't know the order refuses
-/// them.
+/// How a DataLoader shuffles. With `feistel`, a KeyedPermutation, an epoch starts immediately, however large
+/// the dataset is. Checkpoints name the order, so that a version that doesn't know it refuses them.
 ETUDE_ENUM(ShuffleOrder, feistel);
 
 namespace detail {
 
 /// The numbers below `size` (at most 2^62) in an order determined by (seed, epoch). It needs no list: each
-/// element is computed independently, the same on every machine and with every LibTorch.
+/// element is computed independently, the same on every machine and with every version of LibTorch.
 ///
 /// A generalized Feistel cipher for numbers below rows * columns, each about the square root of `size` (Black
 /// and Rogaway 2002, "Ciphers with Arbitrary Finite Domains"; FE2 of Bellare, Ristenpart, Rogaway and Stegers
@@ -26,7 +25,7 @@ class KeyedPermutation {
  public:
   KeyedPermutation(std::int64_t size, std::uint64_t seed, std::int64_t epoch);
 
-  /// The number at this place of the order; both are in [0, size).
+  /// The number at this place in the order; both are in [0, size).
   std::int64_t operator[](std::int64_t place) const;
 
  private:

@@ -30,9 +30,9 @@ struct NoTensorsError : DataError {
   using DataError::DataError;
 };
 
-/// One or more tensors, by position and, if their source names them, by name: a model's inputs and outputs, a
-/// loss's operands. Each may say how its rows divide among the examples of a batch. Cheap to copy: tensors
-/// are handles, names and divisions are shared.
+/// Tensors by position and, if their source names them, by name: a model's inputs and outputs, or a loss's
+/// operands. Each may say how its rows are divided among the examples of a batch. Copies are cheap: tensors
+/// are handles, and names and divisions are shared.
 class Tensors {
  public:
   Tensors() = default;

@@ -21,8 +21,8 @@
 namespace etude::inline v0::detail {
 
 /// Single-core threads that run jobs in order, each with its own dataset. The destructor drops queued jobs
-/// and waits `patience_with_threads` for running ones. A thread that is still stuck then is abandoned: it
-/// owns its dataset and its job, and frees them if the job ever returns.
+/// and waits `patience_with_threads` for running ones. A thread that is still stuck after that is abandoned:
+/// it owns its dataset and its job, and frees them if the job ever returns.
 class WorkerPool {
  public:
   using Work = std::function<std::optional<Batch>(Dataset&)>;
@@ -42,10 +42,10 @@ class WorkerPool {
   std::shared_ptr<Result> submit(Work work);
 
   /// Waits for a result and takes it; rethrows the exception of its work, or throws `Interrupted` if the
-  /// training is to end.
+  /// training is interrupted.
   std::optional<Batch> take(Result& result);
 
-  /// Ends the threads and returns the datasets, except those of abandoned threads.
+  /// Ends the threads and returns the datasets, except the datasets of abandoned threads.
   std::vector<Dataset> stop();
 
  private:

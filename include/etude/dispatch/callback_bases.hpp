@@ -5,10 +5,10 @@
 
 #include "etude/callback.hpp"
 
-/// Callbacks that derive from another: an `on` in the derived class hides all of the base's, unless it
-/// declares `using Base::on;`. A callback that hides handlers on purpose lists its events in `using handles =
-/// etude::events<...>`. GCC sees all bases; Clang sees only bases that have an ETUDE_STRUCT, and the bases of
-/// aggregates.
+/// Checks callbacks that derive from another. An `on` in the derived class hides every `on` of the base
+/// unless the class declares `using Base::on;`. A callback that hides handlers on purpose lists its events in
+/// `using handles = etude::events<...>`. GCC sees all bases; Clang sees only bases that have an ETUDE_STRUCT,
+/// and the bases of aggregates.
 namespace etude::inline v0 {
 
 namespace mistake {
@@ -27,7 +27,7 @@ consteval bool keeps_handler() {
     return true;
 }
 
-/// `T` handles each of these events, and those that `Base` declares, if `Base` does.
+/// True if `T` handles every event that `Base` handles, among `Known` and the events that `Base` declares.
 template <class T, class Base, class... Known>
 consteval bool keeps_handlers_of() {
   return []<class... Own>(events<Own...>) {
@@ -50,7 +50,8 @@ struct base_probe {
   operator Base() const;
 };
 
-/// `T` handles every event that a base handles, among the known events and those that the base declares.
+/// True if `T` handles every event that a base handles, among the known events and the events that the base
+/// declares.
 template <class T, class... Known>
 consteval bool keeps_handlers_of_bases() {
   if constexpr (has_name_on<T>() && !declares_events<T>) {

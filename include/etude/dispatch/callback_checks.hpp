@@ -12,8 +12,8 @@
 
 namespace etude::inline v0 {
 
-/// The first line of a compiler error about an invalid combination of callbacks. These types are never
-/// defined: requiring one is the error, and its name and arguments are the only text that every compiler
+/// Each name is the first line of a compiler error about an invalid combination of callbacks. These types are
+/// never defined, so requiring one is the error; its name and arguments are the only text that every compiler
 /// prints there.
 namespace mistake {
 
@@ -84,7 +84,8 @@ consteval bool check_handler() {
   }
 }
 
-/// Whether `T` may be raised. Nobody would receive a pointer to an event, raw or smart.
+/// Whether `T` may be raised. A raw or smart pointer to an event is rejected, because no handler would
+/// receive it.
 template <class T>
 consteval bool check_raised() {
   if constexpr (expect<std::is_class_v<T>, mistake::call_event_takes_the_event_itself_so_pass_a_struct<T>>())
@@ -137,7 +138,7 @@ consteval bool lists(callbacks<List...>) {
   return (std::same_as<T, List> || ...);
 }
 
-/// `A` declares that it runs after `B`, or `B` that it runs before `A`.
+/// True if `A` declares that it runs after `B`, or `B` declares that it runs before `A`.
 template <class A, class B>
 consteval bool must_follow() {
   bool follows = false;
@@ -198,7 +199,7 @@ consteval std::size_t count_before(std::size_t end) {
   return count;
 }
 
-/// For each type, the number of equal ones before it.
+/// For each type, the number of equal types before it.
 template <class... Types>
 consteval auto ranks_of() {
   std::array<std::size_t, sizeof...(Types)> ranks{};
@@ -223,7 +224,7 @@ struct call_probe {
 template <class T>
 struct with_call_probe : T, call_probe {};
 
-/// Whether T has a call operator, even a template such as that of a generic lambda.
+/// Whether T has a call operator, including a template, as in a generic lambda.
 template <class T>
 consteval bool is_called_like_a_function() {
   if constexpr (std::is_final_v<T>)
@@ -232,7 +233,7 @@ consteval bool is_called_like_a_function() {
     return !requires { &with_call_probe<T>::operator(); };
 }
 
-/// A trainer holds its callbacks by value.
+/// Whether a trainer can hold `T` by value.
 template <class T>
 consteval bool check_can_be_held() {
   return expect<
@@ -242,7 +243,7 @@ consteval bool check_can_be_held() {
                 mistake::callback_cannot_be_moved_into_the_trainer_so_give_it_a_move_constructor<T>>();
 }
 
-/// Checked one after another, so that the type is diagnosed before what it lacks.
+/// The checks run one after another, so that a wrong type is reported before the members that it lacks.
 template <class T>
 consteval bool check_is_callback() {
   if constexpr (!expect<(!is_reference_wrapper<T>::value && std::is_class_v<T>),
@@ -260,7 +261,7 @@ consteval bool check_is_callback() {
     return has_accessible_handlers<T>() && check_can_be_held<T>() && check_names<T>() && check_forms<T>();
 }
 
-/// All checks of the list itself: every element is a callback, none is duplicate, and the declared order
+/// All checks of the list itself: every element is a callback, none is a duplicate, and the declared order
 /// holds.
 template <class... Callbacks>
 consteval bool check_list() {
@@ -287,8 +288,8 @@ consteval bool check_declared(events<Declared...>) {
           ...);
 }
 
-/// All checks of one callback against the events that its trainer raises. With `Closed` it raises no others,
-/// so a handler for anything else could never be called.
+/// All checks of one callback against the events that its trainer raises. With `Closed` it raises no other
+/// events, so a handler for anything else could never be called.
 template <bool Closed, class Callback, class... Known>
 consteval bool check_callback() {
   constexpr bool handles_known = (Handles<Callback, Known> || ...);
@@ -305,7 +306,7 @@ consteval bool check_callback() {
            are_raised(typename Callback::handles{});
   } else {
     constexpr bool handles_foreign = has_foreign_handler<Callback, Known...>();
-    // Several foreign handlers of a final class are seen only one by one.
+    // In a final class, several foreign handlers are found only one by one.
     if constexpr ((handles_foreign || std::is_final_v<Callback>)&&!Handles<Callback, unrelated>) {
       if constexpr (Closed)
         visit_parameters<Callback,

@@ -55,7 +55,7 @@ consteval bool is_of_a_library(std::string_view name) {
   return false;
 }
 
-/// Whether a class with this name and these bases may be an event, Etude's or the program's.
+/// Whether a class with this name and these bases may be an event of Etude or of the program.
 template <class Event>
 consteval bool may_be_an_event() {
   return std::is_base_of_v<Context, Event> || !is_of_a_library(type_name<Event>());
@@ -71,8 +71,8 @@ concept complete = requires { sizeof(T); };
 template <class Event>
 concept nothing_to_write = complete<Event> && has_constant_payload<Event>;
 
-/// Changes to a copy of `Event` are lost. A user's event that isn't assignable holds references, so changes
-/// to a copy reach the original.
+/// True if changes to a copy of `Event` are lost. A user's event that isn't assignable holds references, so
+/// changes to a copy reach the original.
 template <class Event>
 concept loses_changes_as_a_copy = complete<Event> &&
                                   (!std::is_empty_v<Event> && !has_constant_payload<Event> &&
@@ -162,7 +162,8 @@ consteval bool check_handlers_of() {
   }
 }
 
-/// Converts to the parameter of each handler in turn, passes its type to `Visitor`, and then matches none.
+/// Offers a conversion to the parameter of each handler in turn, passes its type to `Visitor`, and in the end
+/// matches no handler.
 template <class Visitor>
 struct parameter_probe {
   template <class T>
@@ -173,12 +174,12 @@ struct parameter_probe {
   operator T&&() const;
 };
 
-/// The name is visible, or the class is final: overloads in a final class can't be detected otherwise.
+/// True if the name `on` is visible, or if the class is final, where overloads can't be detected by name.
 template <class Callback>
 concept has_visible_overloads = std::is_final_v<Callback> || has_name_on<Callback>();
 
-/// Passes the parameter of each non-generic handler to `Visitor`; of handlers with several parameters, the
-/// first.
+/// Passes the parameter of each non-generic handler to `Visitor`; if a handler has several parameters, the
+/// first one.
 template <class Callback, class Visitor, class... More>
 consteval bool visit_parameters() {
   if constexpr (has_on_as_object<Callback>) {
@@ -292,14 +293,14 @@ void take_only(R (C::*)(Parameter) const);
 template <class Parameter, class R>
 void take_only(R (*)(Parameter));
 
-/// A template is among the overloads of `on`: nothing can be deduced from such a set, even where only one
-/// function of it fits.
+/// True if a template is among the overloads of `on`. The compiler can't deduce anything from such a set,
+/// even if only one function in it fits.
 template <class Callback, class Parameter>
 concept stands_beside_a_template = (has_mutable_form<Callback, Parameter> ||
                                     has_const_form<Callback, Parameter>) &&
                                    !requires { take_only<Parameter>(&Callback::on); };
 
-/// A template `on` takes `Event`, whichever other handlers do.
+/// True if a template `on` takes `Event`, even if other handlers take it too.
 template <class Callback, class Event>
 concept handles_in_a_template =
     requires(Callback& c, const Event& event) { c.template on<Event>(event); } ||

@@ -24,7 +24,7 @@ struct ErrorOrigin {
 
 namespace detail {
 
-/// Separate from the handler, so that a handler's instructions are the same with and without it.
+/// Stored outside the handler, so that recording an origin doesn't change the handler's instructions.
 inline ErrorOrigin& last_origin() {
   thread_local ErrorOrigin origin;
   return origin;
@@ -74,12 +74,12 @@ struct nothing_to_deliver {
   void operator()() const {}
 };
 
-/// A callback that wraps the calls of all others in its list, to measure their time.
+/// A callback that wraps the calls of all other callbacks in its list, to measure their time.
 template <class Callback>
 concept TimesCallbacks =
     requires(Callback& callback, std::string_view name) { callback.time(name, name, nothing_to_deliver{}); };
 
-/// The index of the first that is true, or their number if none is.
+/// The index of the first true value, or the number of values if none is true.
 template <bool... Found>
 consteval std::size_t first_place() {
   std::size_t place = 0;
@@ -87,7 +87,7 @@ consteval std::size_t first_place() {
   return place;
 }
 
-/// The indices of the callbacks that handle `Event`, so that the others don't cost compile time either.
+/// The indices of the callbacks that handle `Event`, so that the others cost no compile time.
 template <class Event, class... Callbacks>
 class HandlersOf {
   static constexpr std::array<bool, sizeof...(Callbacks)> handles{Handles<Callbacks, Event>...};
@@ -133,7 +133,7 @@ class CallbackHandler {
   template <class Event>
   static constexpr bool writes = (Writes<Callbacks, Event> || ...);
 
-  /// True. Doesn't compile, and says why, if `Event` can't be raised to these callbacks.
+  /// Returns true. Doesn't compile if `Event` can't be raised to these callbacks; the error says why.
   template <class Event>
   static consteval bool may_raise() {
     return detail::check_raised<Event>() && detail::check_event<Event, Callbacks...>();
@@ -164,13 +164,13 @@ class CallbackHandler {
   }
 
   /// Raises `event` to every callback even if some throw; calls `on_error()` inside the catch block of each
-  /// exception. For end events, and for events that report an error.
+  /// exception. Used for end events, and for events that report an error.
   template <class Event, class OnError>
   void call_event_to_all(Event& event, OnError on_error) {
     call_event_to_all(event, on_error, [](std::string_view) { return 0; });
   }
 
-  /// The same, with `scope(name)` alive while the callback of that name handles the event.
+  /// The same, but keeps `scope(name)` alive while the callback of that name handles the event.
   template <class Event, class OnError, class Scope>
   [[gnu::always_inline]] void call_event_to_all(Event& event, OnError on_error, Scope scope) {
     static_assert(may_raise<Event>());

@@ -24,8 +24,8 @@ struct order_must_be_declared_public;
 
 }  // namespace mistake
 
-// The handlers of Hugging Face's Trainer and of pytorch-accelerated, with the corresponding event here; the
-// common ones in other naming styles, and those of Lightning and Keras.
+// Names of handlers in other libraries, with the corresponding event here: all handlers of Hugging Face's
+// Trainer and pytorch-accelerated, common ones in other naming styles, and handlers of Lightning and Keras.
 // clang-format off
 #define ETUDE_OTHER_HANDLERS(X) \
   X(on_init_end, InitEnd) X(on_train_begin, TrainBegin) X(on_training_run_start, TrainBegin) \
@@ -96,8 +96,8 @@ struct other_hooks {
 template <class T, class Names>
 struct with_names : T, Names {};
 
-/// As has_name_on(): if T has one of `Names` too, it is ambiguous here. In a final class, which can't be a
-/// base, only public names without overloads can be detected.
+/// Works like has_name_on(): a name in `Names` that T has too is ambiguous here. In a final class, which
+/// can't be a base, only public names without overloads can be detected.
 template <class T, class Names>
 using probed_for = typename std::conditional_t<std::is_final_v<T>, std::type_identity<T>,
                                                std::type_identity<with_names<T, Names>>>::type;
@@ -161,7 +161,7 @@ consteval bool check_declarations() {
       expect<false, mistake::method_is_never_called_so_write_on_for_its_event_or_declare_handles< \
                         T, method::name, void(const Event&)>>();
 
-/// Rejects methods that Hugging Face's Trainer or pytorch-accelerated would call.
+/// Rejects methods that another library would call.
 template <class T>
 consteval bool has_no_other_handlers() {
   if constexpr (!declares_events<T>) {
@@ -171,7 +171,7 @@ consteval bool has_no_other_handlers() {
   return true;
 }
 
-/// The same for the hooks of a trainer.
+/// Rejects hooks of pytorch-accelerated's trainer.
 template <class T>
 consteval bool has_no_other_hooks() {
   if constexpr (!declares_events<T>) {
@@ -185,7 +185,7 @@ consteval bool has_no_other_hooks() {
 #undef ETUDE_OTHER_HANDLERS
 #undef ETUDE_OTHER_HOOKS
 
-/// All checks of the members besides a callback's handlers.
+/// All checks of a callback's members other than its handlers.
 template <class T>
 consteval bool check_names() {
   if constexpr (declares_events<T>) {

@@ -24,7 +24,7 @@ struct state_is_never_saved_so_declare_state_and_load_state_public_as;
 
 namespace detail {
 
-/// Has a member `state` whose members are saved with the callback, apart from its options.
+/// A callback that keeps its state apart from its options, in a member `state` whose members are saved.
 template <class Callback>
 concept KeepsStateApart = requires(const Callback& callback) {
                             requires ReflectedStruct<std::remove_cvref_t<decltype(callback.state)>>;
@@ -33,7 +33,7 @@ concept KeepsStateApart = requires(const Callback& callback) {
 template <class Callback>
 concept Stateful = KeepsOwnState<Callback> || ReflectedStruct<Callback> || KeepsStateApart<Callback>;
 
-/// The members of a callback's ETUDE_STRUCT, and those of its `state`.
+/// The members of a callback's ETUDE_STRUCT, and the members of its `state`.
 template <class Callback>
 std::vector<JsonField> saved_fields(const Callback& callback) {
   std::vector<JsonField> fields;
@@ -65,7 +65,7 @@ struct CallbackAccess {
   using Json = nlohmann::ordered_json;
 
   bool keeps_own_state;
-  /// Its custom state, or its members.
+  /// Returns the callback's custom state, or its members.
   Json (*save)(const void* callback);
   /// Restores a result of `save`; returns a description of each problem.
   std::vector<std::string> (*load)(void* callback, const Json& saved, const std::string& key);
@@ -119,9 +119,9 @@ struct StateReport {
   std::vector<std::string> problems;     ///< State that is missing, left over or malformed.
 };
 
-/// The type-erased state of one callback, in the form of Hugging Face's ExportableState: "args" holds its
-/// arguments that differ from their defaults, and "attributes" what has changed since. The callback must not
-/// move.
+/// The type-erased state of one callback, in the form of Hugging Face's ExportableState: "args" holds the
+/// arguments that differ from their defaults, and "attributes" the members that have changed since. The
+/// callback must not be moved.
 class CallbackState {
  public:
   template <detail::Stateful Callback>

@@ -42,12 +42,11 @@ struct Quiet {
   using etude_policy = void;
 };
 
-/// Given with the callbacks: `etude::Trainer trainer({...}, etude::quiet, MyCallback{})`.
+/// Passed with the callbacks: `etude::Trainer trainer({...}, etude::quiet, MyCallback{})`.
 inline constexpr Quiet quiet;
 
-/// A policy that lists your own events that the trainer raises, and thereby closes the set of events: a
-/// handler for, or a `call_event` of, any event that is neither listed nor raised by the trainer itself is a
-/// compile error.
+/// A policy that lists the program's events, and so closes the set of events: it is a compile error to
+/// handle, or to pass to `call_event`, any event that is neither listed nor raised by the trainer itself.
 template <class... Events>
 struct Raises {
   static_assert(
@@ -114,7 +113,7 @@ std::tuple<std::remove_cvref_t<Given>...> take_given(Given&&... given) {
   return std::tuple<std::remove_cvref_t<Given>...>(std::forward<Given>(given)...);
 }
 
-/// The callback with index `Rank` among those of its type in `given`.
+/// The callback with index `Rank` among the callbacks of its type in `given`.
 template <class Callback, std::size_t Rank, std::size_t I = 0, class Given>
 Callback& nth_of(Given& given) {
   if constexpr (!std::same_as<std::tuple_element_t<I, Given>, Callback>)
@@ -125,7 +124,7 @@ Callback& nth_of(Given& given) {
     return std::get<I>(given);
 }
 
-/// The callback for one element of a list: the next of its type among the given ones, or else a new one.
+/// The callback for one element of a list: the next given callback of its type, or else a new one.
 template <class Callback, std::size_t Rank, class... Given>
 Callback take_callback(std::tuple<Given...>& given) {
   if constexpr (Rank < count_of<Callback, Given...>) {
@@ -183,9 +182,9 @@ using defaults_for = typename defaults_of<Defaults, List...>::type;
 }  // namespace detail
 
 /// Interprets the type list of a trainer. Callbacks run in this order: `Defaults::first`, the list,
-/// `Defaults::last`, those added at run time, and finally those of the list that have `static constexpr bool
-/// runs_last = true`. A default is replaced by one of its type, or derived from it, in the list.
-/// `Defaults::events` are the events that such a trainer always raises.
+/// `Defaults::last`, the callbacks added at run time, and finally the callbacks in the list with `static
+/// constexpr bool runs_last = true`. A callback in the list replaces a default callback of its type or of one
+/// of its bases. `Defaults::events` are the events that such a trainer always raises.
 template <class Defaults, class... List>
 struct Composition {
   static constexpr bool closed = (detail::closes_world<List> || ...);
@@ -196,7 +195,7 @@ struct Composition {
   static_assert((detail::check_left_out<List>(typename detail::concat<callbacks, typename Defaults::first,
                                                                       typename Defaults::last>::type{}) &&
                  ...));
-  /// Those before the ones added at run time.
+  /// The callbacks that run before the ones added at run time.
   using static_callbacks =
       typename detail::concat<callbacks, detail::defaults_for<typename Defaults::first, List...>,
                               detail::keep_if<List, !detail::policy<List> && !detail::runs_last<List> &&

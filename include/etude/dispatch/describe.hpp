@@ -20,12 +20,12 @@ namespace detail {
 
 enum class Handling : unsigned char { none, reads, writes };
 
-/// Says how a callback handles each event of a list. A table, because a function for each callback and event
-/// would be most of a trainer's code.
+/// Says how a callback handles each event of a list. This is a table, because a function for each callback
+/// and event would be most of a trainer's code.
 struct CallbackHandling {
   std::string_view callback;
   const Handling* by_event;
-  const RuntimeCallbacks* runtime_callbacks = nullptr;  // instead of the others
+  const RuntimeCallbacks* runtime_callbacks = nullptr;  // used instead of the members above
 };
 
 template <class Callback, class Event>
@@ -62,7 +62,7 @@ std::span<const KnownEvent> known_events(events<Events...>) {
   return known;
 }
 
-/// An event that is handled, and the names of its handlers in order, with whether they may change it.
+/// An event that is handled, the names of its handlers in order, and whether each may change it.
 struct HandledEvent {
   std::string_view event;
   std::vector<std::pair<std::string, bool>> callbacks;
@@ -74,7 +74,7 @@ std::vector<HandledEvent> handled_events(std::span<const KnownEvent> known,
 }  // namespace detail
 
 /// An event, and the callbacks that handle it in the order in which they run; " (writes)" follows the name of
-/// one that may change it.
+/// a callback that may change it.
 struct EventHandlers {
   std::string_view event;
   std::vector<std::string> callbacks;

@@ -7,7 +7,7 @@
 
 namespace etude::inline v0 {
 
-/// A trainer of any type, for the functions of its tables.
+/// A reference to a trainer of any type, for the functions in its tables.
 class TrainerRef {
  public:
   template <class Trainer>
@@ -25,7 +25,8 @@ class TrainerRef {
 };
 
 namespace detail {
-/// Called where a callback's exception is caught. One type for all events, so that each is compiled once.
+/// Called where a callback's exception is caught. It has the same type for all events, so that each handler
+/// is compiled only once.
 using OnError = FunctionRef<void()>;
 struct TracedCallbacks;
 }  // namespace detail
@@ -53,8 +54,8 @@ struct EventTableOf : EventSlot<Events>... {
 
 namespace detail {
 
-/// The table of an `Owner`, which has, for each event that it `hears`: `is_written`, `deliver(event)` and
-/// `deliver_to_all(event, on_error, traced)`.
+/// Makes the table of an `Owner`. For each event that it `hears`, the owner has `is_written`,
+/// `deliver(event)` and `deliver_to_all(event, on_error, traced)`.
 struct EventTables {
   template <class Owner, class Event>
   static void raise(TrainerRef owner, Event& event) {

@@ -43,7 +43,7 @@ struct OccurrenceFilter {
     return n > *after && (n - *after - 1) % every == 0;
   }
 
-  /// Whether it admits any occurrence.
+  /// Whether the filter admits any occurrence.
   constexpr bool admits_any() const {
     if (once) return admits(*once);
     if (!after) return every < before;
@@ -87,7 +87,7 @@ struct both {
   }
 };
 
-/// Whether `Function` takes `Event` by value, so that its changes are lost.
+/// True if `Function` takes `Event` by value, so that its changes are lost.
 template <class Function, class Event>
 concept takes_a_copy =
     requires {

@@ -108,8 +108,8 @@ struct RuntimeState {
   }
   void let_go();
 
-  /// Throws ArgumentError if another callback of its type exists and duplicates aren't allowed, or if it is
-  /// too late for one that must run earlier.
+  /// Throws ArgumentError if another callback of its type exists and duplicates aren't allowed, or if it must
+  /// run before a callback that was added earlier.
   void check_place(bool may_be_twice, const RuntimeEntry& added) const;
 
   template <class Match>
@@ -123,7 +123,7 @@ struct RuntimeState {
 };
 
 [[noreturn]] void throw_sliced(std::string_view base);
-/// Throws ArgumentError for an object of a class that derives from `Callback`, of which only a part would be
+/// Throws ArgumentError if the object's class derives from `Callback`, since only a part of it would be
 /// copied.
 template <class Callback>
 void check_not_sliced(const Callback& callback) {
@@ -179,11 +179,11 @@ class ScopedCallback {
   CallbackHandle handle_;
 };
 
-/// Callbacks chosen at run time: itself a callback, which forwards each event to the added callbacks that
-/// handle it, in the order in which they were added, those with `runs_last` at the end. An event without
-/// subscribers costs one check of an empty list; otherwise one indirect call per subscriber. Callbacks,
-/// including the running one, may be added and removed while an event is delivered: an added one receives the
-/// next event, a removed one nothing more. Not thread-safe.
+/// Holds callbacks chosen at run time. It is itself a callback, and forwards each event to the added
+/// callbacks that handle it, in the order in which they were added; callbacks with `runs_last` come at the
+/// end. An event without subscribers costs one check of an empty list; otherwise one indirect call per
+/// subscriber. Callbacks, including the running one, may be added and removed while an event is delivered: an
+/// added callback receives the next event, and a removed one receives nothing more. Not thread-safe.
 class RuntimeCallbacks {
  public:
   template <class Event>
@@ -203,10 +203,10 @@ class RuntimeCallbacks {
     });
   }
 
-  /// Adds `callback`, subscribed to the trainer's events that it handles, and to your own events that it
-  /// lists in `using handles = events<...>` or handles with its only `on`; with `Closed` there are no others.
-  /// Throws `ArgumentError` if one of its type exists (unless the type declares `allows_duplicates`), if it
-  /// is the base of an object of a derived class, or if it would write an event after a reader, or violate a
+  /// Adds `callback`, subscribed to the trainer's events that it handles, and to your events that it lists in
+  /// `using handles = events<...>` or handles with its only `on`; with `Closed` there are no other events.
+  /// Throws `ArgumentError` if a callback of its type exists (unless the type declares `allows_duplicates`),
+  /// if it is the base part of a derived object, or if it would write an event after a reader or violate a
   /// declared order.
   template <bool Closed = false, class... Known, class Given>
   CallbackHandle add(events<Known...>, Given&& callback) {
@@ -242,8 +242,8 @@ class RuntimeCallbacks {
     return holder<Callback>().callback;
   }
 
-  /// Removes and returns it: it is moved from, so a running callback must not do this to itself. Throws
-  /// `ArgumentError` if there is none.
+  /// Removes the first callback of this type and returns it. The callback is moved, so a running callback
+  /// must not pop itself. Throws `ArgumentError` if there is none.
   template <class Callback>
   Callback pop() {
     return take(holder<Callback>());
@@ -258,7 +258,7 @@ class RuntimeCallbacks {
         static_cast<detail::RuntimeHolder<Callback>&>(*state_->find(matches, short_type_name<Callback>())));
   }
 
-  /// Removes it. Throws `ArgumentError` if there is none.
+  /// Removes the first callback of this type. Throws `ArgumentError` if there is none.
   template <class Callback>
   void remove() {
     state_->mark_removed(holder<Callback>());
@@ -289,12 +289,12 @@ class RuntimeCallbacks {
     return {};
   }
 
-  /// The names of callbacks that handle `Event`, in order; `writes` is set for those that may change it.
+  /// The names of callbacks that handle `Event`, in order; `writes` is set for callbacks that may change it.
   template <class Event>
   std::vector<std::pair<std::string, bool>> handlers() const {
     return handlers(detail::event_index<Event>());
   }
-  /// Whether one of them may change the event of that index.
+  /// Whether a callback may change the event of that index.
   bool writes(std::size_t event_index) const {
     return event_index < state_->slots.size() &&
            std::any_of(state_->slots[event_index].begin(), state_->slots[event_index].end(),

@@ -19,8 +19,9 @@ namespace etude::inline v0::metrics {
 /// - `none`: one value per class, with "_0", "_1", ... appended to the name
 ETUDE_ENUM(Average, automatic, binary, micro, macro, weighted, none);
 
-/// `values`, `support` (the number of labels) and `occurs`: [C] each, on any device. If no class occurs, the
-/// result is `otherwise`. Throws ArgumentError for `binary` unless there are two classes, and for `micro`.
+/// Averages `values` over the classes. `values`, `support` (the number of labels) and `occurs` are [C] each,
+/// on any device. If no class occurs, the result is `otherwise`. Throws ArgumentError for `binary` unless
+/// there are two classes, and for `micro`.
 Metrics averaged(const std::string& name, Average average, const at::Tensor& values,
                  const at::Tensor& support, const at::Tensor& occurs, double otherwise);
 

@@ -7,8 +7,8 @@
 namespace etude::inline v0::metrics {
 
 /// {"average_precision"}: the mean of the precision at each distinct score, weighted by the increase in
-/// recall there. As in scikit-learn, the result is 0 if class 1 has no labels; with several classes, a class
-/// without labels is NaN and excluded from means.
+/// recall there. As in scikit-learn, the result is 0 if class 1 has no labels; with several classes, the
+/// value of a class without labels is NaN and excluded from means.
 class AveragePrecision : public RankedScores {
  public:
   /// Throws ArgumentError if the average is `micro`.

@@ -17,7 +17,7 @@ ETUDE_ENUM(CalibrationNorm, l1, l2, max);
 
 struct CalibrationErrorOptions {
   std::int64_t bins =
-      15;  ///< The number of bins of equal width from 0 to 1; a confidence of exactly 1 gets another.
+      15;  ///< The number of bins of equal width from 0 to 1; a confidence of exactly 1 gets an extra bin.
   CalibrationNorm norm = CalibrationNorm::l1;
   bool from_logits = true;                          ///< Scores are logits, not probabilities.
   std::optional<std::int64_t> ignore_index = -100;  ///< This label is ignored.

@@ -18,8 +18,8 @@ struct EvalPrediction {
   Tensors predictions;  ///< The model's outputs without the loss and `ignore_keys`, or the result of
                         ///< `preprocess_logits_for_metrics`.
   Tensors label_ids;
-  Tensors inputs;     ///< If `include_for_metrics` contains "inputs".
-  at::Tensor losses;  ///< If `include_for_metrics` contains "loss": float32 [examples].
+  Tensors inputs;     ///< Set if `include_for_metrics` contains "inputs".
+  at::Tensor losses;  ///< float32 [examples]; set if `include_for_metrics` contains "loss".
   /// The separate batches, if `eval_do_concat_batches = false`; then the fields above are empty.
   std::vector<EvalPrediction> batches;
 };
@@ -28,8 +28,8 @@ struct EvalPrediction {
 /// it must take a second argument, `bool compute_result`: it is called for each batch, with true for the last
 /// one, and only that result counts. A callable that can be called both ways works in both cases. If it has a
 /// `void reset()`, that is called at the start of each evaluation, since the previous one may have been
-/// aborted. With several processes, a StreamingMetric gets its own process's batches, and the states are
-/// merged; any other callable gets the batches of all processes.
+/// aborted. With several processes, a StreamingMetric gets only the batches of its process, and the states
+/// are merged; any other callable gets the batches of all processes.
 class ComputeMetrics {
  public:
   ComputeMetrics() = default;

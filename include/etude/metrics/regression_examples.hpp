@@ -13,8 +13,8 @@ namespace etude::inline v0::metrics {
 
 /// The options of regression metrics.
 struct RegressionOptions {
-  /// Elements with this label are ignored; none if unset. Set it to -100 for sequences of different lengths,
-  /// which an evaluation pads with that value.
+  /// Elements with this label are ignored; if unset, none are. Set it to -100 for sequences of different
+  /// lengths, which an evaluation pads with that value.
   std::optional<std::int64_t> ignore_index = {};
   std::string name = {};  ///< Replaces the metric's name.
 };
@@ -26,7 +26,7 @@ struct RegressionExamples {
   at::Tensor counted;  ///< bool [n, D]
 };
 
-/// Brings predictions and labels into that shape, in float64, or float32 on devices without it. They have the
+/// Brings predictions and labels into this shape, in float64, or float32 on devices without it. They have the
 /// same shape [N, ...], except that one may have an additional last dimension of 1. Throws DataError that
 /// begins with `metric` for other shapes.
 RegressionExamples regression_examples(std::string_view metric, const at::Tensor& predictions,

@@ -15,8 +15,8 @@ class FileSystem;
 std::string format_metrics(std::string_view split, const Metrics& metrics);
 
 /// Writes `directory/SPLIT_results.json`; with `combined`, also merges the metrics into
-/// `directory/all_results.json`, keeping those of other splits. Throws CheckpointError if writing fails, or
-/// if all_results.json exists but isn't a JSON object, which is then left unchanged.
+/// `directory/all_results.json`, keeping the metrics of other splits. Throws CheckpointError if writing
+/// fails, or if all_results.json exists but isn't a JSON object, which is then left unchanged.
 void save_metrics(FileSystem& files, const std::filesystem::path& directory, std::string_view split,
                   const Metrics& metrics, bool combined = true);
 

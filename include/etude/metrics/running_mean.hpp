@@ -18,12 +18,12 @@ struct RunningMeanState {
                (double, weight, "sum of the weights", 0.0),
                (double, leading, "weight of filtered values before the first finite one", 0.0),
                (std::int64_t, filtered, "values that weren't finite", 0),
-               (std::optional<std::int64_t>, first_filtered, "place of the first of them"));
+               (std::optional<std::int64_t>, first_filtered, "place of the first filtered value"));
 };
 
 /// The weighted mean of numbers and one-element tensors. A value with weight 0 is ignored, even a NaN.
-/// Tensors on a device are kept and read together when the mean is requested, or after `read_after` of them,
-/// so that adding one doesn't wait.
+/// Tensors on a device are kept and read together when the mean is requested, or once there are `read_after`
+/// of them, so adding one doesn't wait.
 class RunningMean {
  public:
   /// With `filter_non_finite`, a NaN or an infinity counts as the mean of the preceding values since the last
@@ -35,7 +35,7 @@ class RunningMean {
 
   /// Throws `DataError` unless `value` has exactly one element.
   void add(const at::Tensor& value, double weight = 1, std::int64_t place = 0);
-  /// The same, with a weight that is a one-element tensor, perhaps on a device.
+  /// The same, with a weight that is a one-element tensor, which may be on a device.
   void add(const at::Tensor& value, const at::Tensor& weight, std::int64_t place = 0);
 
   /// The sum of weight * value.
@@ -44,10 +44,10 @@ class RunningMean {
   double weight();
   /// The mean; NaN if nothing finite was added.
   double mean();
-  /// The number of values that weren't finite, whether filtered or not, and the place of the first one.
+  /// The number of non-finite values, whether filtered or not, and the place of the first one.
   std::int64_t non_finite();
   std::optional<std::int64_t> first_non_finite();
-  /// The places of such values since the last `reset` or `load_state`, in order. A place with several
+  /// The places of non-finite values since the last `reset` or `load_state`, in order. A place with several
   /// consecutive ones is listed once.
   const std::vector<std::int64_t>& non_finite_places();
   bool filters() const { return filter_; }

@@ -27,7 +27,7 @@ struct Sample {
 
 /// These functions copy a tensor to the CPU, which waits for its device. A name is a relative path in UTF-8,
 /// such as "cat" or "cats/first", since files are named after it. They throw DataError with the sample's name
-/// if the name is invalid, or if the tensor has another shape, another type or values out of range.
+/// if the name is invalid, or if the tensor has a wrong shape, a wrong type or values out of range.
 
 /// Text must be UTF-8.
 Sample text_sample(std::string_view name, std::string_view text);

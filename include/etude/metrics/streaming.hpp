@@ -25,8 +25,8 @@ std::vector<MetricState> state_of(const std::vector<MetricState>& state, std::si
 
 /// Combines several streaming metrics into one, usable as `compute_metrics` with or without
 /// `batch_eval_metrics`: `{.compute_metrics = metrics::streaming(metrics::Accuracy(), metrics::F1())}`. An
-/// evaluation then keeps no predictions beyond those that a metric needs. Predictions and labels must be one
-/// tensor each.
+/// evaluation then keeps only the predictions that a metric needs. Predictions and labels must be one tensor
+/// each.
 template <StreamingMetric... Ms>
   requires(sizeof...(Ms) > 0)
 class Streaming {

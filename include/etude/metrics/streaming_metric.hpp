@@ -37,7 +37,7 @@ concept StreamingMetric =
                           metric.merge(other);
                         };
 
-/// Replaces the metric's state with all of these, merged. Empty ones are skipped. Returns false if all are
+/// Replaces the metric's state with the merged `states`. Empty states are skipped. Returns false if all are
 /// empty.
 template <StreamingMetric M>
 bool load_merged(M& metric, const std::vector<std::vector<MetricState>>& states) {
@@ -56,8 +56,8 @@ bool load_merged(M& metric, const std::vector<std::vector<MetricState>>& states)
   return any;
 }
 
-/// The state of a streaming metric: named tensors that are summed or concatenated. Copies are independent,
-/// since tensors are never changed in place.
+/// The state of a streaming metric, as named tensors that are summed or concatenated. Copies are independent,
+/// because tensors are never changed in place.
 class Accumulator {
  public:
   void reset() { entries_.clear(); }

@@ -13,10 +13,10 @@ namespace etude::inline v0 {
 
 /// The activities that the wall time of a training is divided into:
 ///
-/// - `setup`: before `TrainBegin`: loaders, optimizer, the checkpoint to resume;
+/// - `setup`: the time before `TrainBegin`, for loaders, the optimizer and the checkpoint to resume;
 /// - `data`: fetching batches, moving them to the device, and keeping the position in the data;
 /// - `forward`, `backward`: `training_step` without and within the trainer's `backward(loss)`;
-/// - `update`: clipping, the optimizer, the schedule, zeroing the gradients, and what ends a step;
+/// - `update`: clipping, the optimizer, the schedule, zeroing the gradients, and the end of a step;
 /// - `communication`: sending messages to other processes, and waiting for theirs;
 /// - `evaluation`, `saving`: evaluations and predictions; checkpoints and models;
 /// - `logging`: reading and averaging what is logged;
@@ -40,16 +40,16 @@ struct TimeByActivity {
   std::string table() const;
 };
 
-/// Facts that `advice` needs besides times and arguments.
+/// Facts that `advice` needs in addition to times and arguments.
 struct AdviceFacts {
   std::int64_t steps = 0;  ///< update steps in that time
-  int threads = 1;         ///< that LibTorch uses for an operator
-  int cores = 1;           ///< that this process may use
+  int threads = 1;         ///< threads that LibTorch uses for an operator
+  int cores = 1;           ///< cores that this process may use
   bool on_cpu = true;
 };
 
 /// Suggests arguments that would make a training faster if an activity takes much of its time, one per line.
-/// Empty for trainings of less than ten seconds.
+/// Empty for a training of less than ten seconds.
 std::vector<std::string> advice(const TimeByActivity& times, const TrainingArguments& args,
                                 const AdviceFacts& facts);
 

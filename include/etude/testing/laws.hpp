@@ -18,20 +18,22 @@
 ///     etude::laws::check<MyCallback>();
 ///     etude::laws::check<MyCallback>([] { return MyCallback(3); });
 ///
-/// 1. Every begin has an end. Whatever stops the training or throws, and wherever: the callback throws
-/// nothing itself, an evaluation doesn't change the weights, the model's modes are the same as without the
-/// callback, and another `train()` runs as if it were the first. 2. Restored state continues identically. A
-/// run resumed from any checkpoint ends with the same weights, logs and state as an uninterrupted one. 3. A
-/// callback that only reads changes nothing. Until it requests a stop, weights, modes and random numbers are
-/// the same as in a run without it. 4. Two instances share nothing: not in one trainer, not in a trainer that
-/// trains inside another, and not one after the other.
+/// - Law 1: Every begin has an end. Wherever and however the training is stopped or fails, the callback
+/// itself throws nothing, an evaluation doesn't change the weights, the model's modes are the same as without
+/// the callback, and another `train()` runs as if it were the first.
+/// - Law 2: Restored state continues identically. A run resumed from any checkpoint ends with the same
+/// weights, logs and state as an uninterrupted one.
+/// - Law 3: A callback that only reads changes nothing. Until it requests a stop, weights, modes and random
+/// numbers are the same as in a run without it.
+/// - Law 4: Two instances share nothing, whether they are in one trainer, in a trainer that trains inside
+/// another, or used one after the other.
 ///
-/// If torchrun starts the test program in several processes, it checks that the laws hold in all of them, and
-/// that all end with the same weights; each process reports the breaches that it sees.
+/// If torchrun starts the test program in several processes, `check` also tests that the laws hold in all of
+/// them, and that all end with the same weights. Each process reports the breaches that it sees.
 ///
 /// The callback runs on a small built-in problem on the CPU: images [1, 4, 4] of three classes, a model with
 /// dropout and batch norm, accumulated gradients, two epochs of three steps, and an evaluation and a
-/// checkpoint at each step, in temporary folders.
+/// checkpoint at each step. Files are in temporary folders.
 namespace etude::inline v0::laws {
 
 /// Thrown by `check`. `what()` has a line for each breach: the law, the place, and the difference.

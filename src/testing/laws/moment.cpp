@@ -34,7 +34,7 @@ std::string Moment::words() const { return fmt::format("at {} of step {}", event
 
 Moment moment_of(const Context& e, std::string_view event) {
   Moment moment{.event = event, .step = e.state.global_step};
-  // With several processes, an evaluation copies the first one's buffers to the others.
+  // With several processes, an evaluation copies the first process's buffers to the others.
   for (const auto& [name, tensor] :
        e.args.world_size() > 1 ? e.model.named_parameters() : e.model.state_dict())
     moment.weights.emplace_back(name, tensor.detach().clone());

@@ -70,7 +70,7 @@ std::pair<torch::Tensor, torch::Tensor> images(std::int64_t count, std::uint64_t
 
 TrainerOptions problem(const std::filesystem::path& folder, bool saves,
                        std::function<void(bool)> at_forward) {
-  // Each process gets as many examples, since a batch norm can't train on a single one.
+  // Each process gets the same number of examples, since a batch norm can't train on a single one.
   const auto [inputs, labels] = images(10 * find_launch().world_size, 1);
   const auto [eval_inputs, eval_labels] = images(5, 2);
   return {

@@ -42,7 +42,7 @@ class Trials {
     try_two();
     try_ends();
     try_resuming();
-    communicator_->barrier();  // all processes read the first one's folder until here
+    communicator_->barrier();  // until here, all processes read the first process's folder
     return std::move(lines_);
   }
 
@@ -92,7 +92,7 @@ class Trials {
       const auto& is = first_.moments[i];
       if (i >= without.moments.size() || without.moments[i].event != is.event ||
           without.moments[i].step != is.step) {
-        // If the callback throws StopTraining itself, open scopes are closed before the reason is known.
+        // If the callback itself throws StopTraining, open scopes are closed before the reason is known.
         if (!first_.asked)
           report_reading(fmt::format("the training takes a different course {}", is.words()));
         return;
@@ -238,7 +238,7 @@ class Trials {
   TemporaryFolder folder_;
   std::filesystem::path root_ = communicator_->gather_bytes(folder_.path().string()).front();
   int performances_ = 0;
-  bool is_repeatable_ = true;  // two identical trainings gave equal results
+  bool is_repeatable_ = true;  // two identical runs gave equal results
   bool only_read_ = true;      // as far as was observed
   Run first_;
   std::vector<std::string> lines_;

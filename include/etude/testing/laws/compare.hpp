@@ -19,7 +19,7 @@ using Difference = std::optional<std::string>;
 Difference difference(const std::vector<std::pair<std::string, torch::Tensor>>& expected,
                       const std::vector<std::pair<std::string, torch::Tensor>>& seen);
 
-/// Compares weights, modes and random numbers, but neither event nor step.
+/// Compares weights, modes and random numbers, but not the event or the step.
 Difference difference(const Moment& expected, const Moment& seen);
 
 /// Names whose values may differ.
@@ -41,7 +41,7 @@ Difference difference(const nlohmann::ordered_json& expected, const nlohmann::or
 Difference difference(const Run& expected, const Run& seen, const Varying& varying, bool with_states = true,
                       bool from_the_end = false);
 
-/// Replaces a run's folder at the start of texts, so that they are equal in all runs.
+/// Replaces a run's folder at the start of strings, so that they are equal in all runs.
 void replace_folder(nlohmann::ordered_json& json, const std::filesystem::path& folder);
 
 }  // namespace etude::inline v0::laws::detail

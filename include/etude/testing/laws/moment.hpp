@@ -27,7 +27,7 @@ struct Disturbance {
   enum class Way { none, throws, throws_stop, asks_to_stop };
   Way way = Way::none;
   std::string_view event = {};  ///< or a description of one of the model's forward passes
-  bool before = false;          ///< whether before the callback handles the event, or after
+  bool before = false;          ///< before, not after, the callback handles the event
   int nth = 1;                  ///< at the nth such event
 
   std::string words() const;
@@ -49,10 +49,11 @@ struct Run {
   std::vector<Moment> moments = {};
   std::optional<std::size_t> asked = {};   ///< The number of moments before it was asked to stop.
   std::vector<std::string> breaches = {};  ///< Breaches of the first law.
-  std::vector<std::pair<std::int64_t, std::filesystem::path>> kept = {};  ///< Folders at `Save`.
+  std::vector<std::pair<std::int64_t, std::filesystem::path>> kept =
+      {};  ///< Folders copied at `Save`, by step.
   bool disturbed = false;
-  std::string error = {};  ///< The exception that came out, unless it was the disturbance.
-  bool came_out = false;   ///< Whether the disturbance's exception came out.
+  std::string error = {};  ///< The exception that `train()` threw, unless it was the disturbance.
+  bool came_out = false;   ///< Whether `train()` threw the disturbance's exception.
 
   // At the end:
   nlohmann::ordered_json logs = {};

@@ -27,7 +27,7 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-/// The differences from the default: one tested callback, no checkpoints.
+/// How a trainer is set up. By default it has one tested callback and writes no checkpoints.
 struct Setting {
   int subjects = 1;
   std::filesystem::path folder = {};

@@ -27,7 +27,7 @@ class Stage {
   Disturbance disturbance;
   Run run;
   std::function<void()> inside;     ///< Called once in the middle of the training.
-  std::filesystem::path keep = {};  ///< Where to copy folders at `Save`; empty is nowhere.
+  std::filesystem::path keep = {};  ///< Where to copy folders at `Save`; nowhere if empty.
 
  private:
   void disturb(const Context& e, std::string_view event, bool before);

@@ -37,7 +37,7 @@ struct Front {
   void hear(const Context& e, std::string_view event);
 };
 
-/// One type for all callbacks, which are added at run time, so that a check compiles quickly.
+/// The same trainer type for all callbacks. They are added at run time, so a check compiles quickly.
 using LawTrainer =
     Trainer<DistributedDataParallel, NoDefaultCallbacks, Front, DefaultFlowCallback, RuntimeCallbacks>;
 
