@@ -8,7 +8,7 @@
 
 namespace callback_test {
 
-// The compiler decides these, so most checks are static assertions.
+// The compiler evaluates these concepts, so most checks are static assertions.
 
 struct Base {};
 struct StepEnd : Base {};

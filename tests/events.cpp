@@ -33,7 +33,7 @@ std::string events_of(etude::TrainerOptions options, Others... others) {
   return trainer.template callback<Recorder>().events();
 }
 
-/// Groups of two batches, and a log after each step, in a folder.
+/// Arguments for groups of two batches, a log after each step, and output in a folder.
 etude::TrainingArguments logged_pairs(const std::string& folder) {
   auto args = toy::arguments();
   args.output_dir = folder;
@@ -43,7 +43,8 @@ etude::TrainingArguments logged_pairs(const std::string& folder) {
   return args;
 }
 
-/// One step in each of several epochs, after which `score` has these values; the greatest is the best.
+/// Options for one step in each of several epochs, after which `score` has these values; the greatest is the
+/// best.
 etude::TrainerOptions scored(etude::TrainingArguments args, const std::vector<double>& scores) {
   args.eval_strategy = IntervalStrategy::epoch;
   args.metric_for_best_model = "score";
@@ -264,9 +265,9 @@ TEST_CASE("every event of a training, Etude's beside Hugging Face's") {
 }
 
 TEST_CASE("the trace of pytorch-accelerated: two training batches, one evaluation batch") {
-  // on_training_run_start, on_train_epoch_start, 2 x (on_train_step_start, on_train_step_end, on_..._end of
-  // the epoch), then the evaluation's, on_training_run_epoch_end, on_training_run_end, under their names
-  // here.
+  // In pytorch-accelerated: on_training_run_start, on_train_epoch_start, 2 x (on_train_step_start,
+  // on_train_step_end), on_train_epoch_end, the same for the evaluation, on_training_run_epoch_end,
+  // on_training_run_end.
   auto args = toy::arguments();
   args.eval_strategy = IntervalStrategy::epoch;
   etude::Trainer trainer(toy::options(args), Recorder{});

@@ -176,7 +176,7 @@ TEST_CASE("a callback that derives from a default replaces it, with the handlers
   args.logging_steps = 1;
   etude::Trainer<CountsLogs> trainer(toy::options(args, 2));
   trainer.train();
-  CHECK(trainer.callback<CountsLogs>().logs == 3);  // of two steps, and the summary
+  CHECK(trainer.callback<CountsLogs>().logs == 3);  // two steps and the summary
   CHECK(trainer.describe().find("DefaultFlowCallback") == std::string::npos);
 }
 
@@ -230,7 +230,7 @@ TEST_CASE("gradients are clipped before a trainer that handles them itself") {
   args.max_grad_norm = 0.125;
   SeesGradients trainer(toy::options(args, 1));
   trainer.train();
-  CHECK(trainer.norm == doctest::Approx(0.125));  // before clipping, it is 2: for (y - 1)^2 at 0
+  CHECK(trainer.norm == doctest::Approx(0.125));  // 2 before clipping: the slope of (y - 1)^2 at y = 0
 }
 
 struct AsksTheTrainer {

@@ -25,18 +25,19 @@ class AnyTrainer {
   AnyTrainer(const AnyTrainer&) = delete;
   AnyTrainer& operator=(const AnyTrainer&) = delete;
 
-  /// Evaluates immediately and returns the metrics. The usual events are raised, also to the calling
-  /// callback; the result doesn't count for the best model of a training.
+  /// Evaluates immediately and returns the metrics. Raises the usual events, also to the calling callback.
+  /// The result doesn't affect which model is the best of a training.
   Metrics evaluate(const EvaluateOptions& options = {});
 
-  /// The loss of a batch as the trainer computes it, and the model's outputs, with gradients unless the
-  /// caller has disabled them. A loss that is divided by the number of labels uses this batch's number.
+  /// Returns the loss that the trainer computes for a batch, and the model's outputs, with gradients unless
+  /// the caller has disabled them. A loss that is divided by the number of labels uses the number in this
+  /// batch.
   LossOutput compute_loss(const Batch& batch);
 
   /// Writes the weights, and the processing class if any, to a folder.
   void save_model(const std::filesystem::path& directory) const;
 
-  /// The memory that a training takes: see `estimate_memory`.
+  /// Estimates the memory that a training takes: see `estimate_memory`.
   MemoryEstimate memory_estimate(const MemoryEstimateOptions& options = {});
 
   /// Raises `LogSamples`.
@@ -63,7 +64,7 @@ class AnyTrainer {
   const TrainerRunConfig& run_config() const;
 
   /// Connects the processes of the training, which must all send the same messages in the same order. After
-  /// an exception it sends nothing: this process is alone.
+  /// an exception it sends nothing, since this process has left the others.
   Communicator& communicator();
 
  private:

@@ -226,7 +226,8 @@ consteval auto parameter_of_object() {
     return parameter_of<On>{};
 }
 
-/// Its member `type` is the parameter of the only `on`, with its reference and const; none if there are more.
+/// Returns an object whose member `type` is the parameter type of the only `on`, with reference and const.
+/// Returns nothing if `on` is overloaded.
 template <class Callback>
 consteval auto only_parameter() {
   if constexpr (has_on_as_object<Callback>)
@@ -238,7 +239,8 @@ template <class Callback>
 using only_parameter_t = typename decltype(only_parameter<Callback>())::type;
 
 /// The events that a callback declares with `using handles = events<...>`, or else the event of its only
-/// `on`. With `events<>` it needn't handle anything: others reach its state through the trainer.
+/// `on`. With `events<>` a callback needn't handle anything: other code reaches its state through the
+/// trainer.
 template <class Callback>
 struct declared_events {
   using type = events<>;
@@ -268,16 +270,16 @@ struct is_reference_wrapper<std::reference_wrapper<T>> : std::true_type {};
 template <class Callback>
 concept allows_duplicates = requires { requires Callback::allows_duplicates; };
 
-/// Runs after all others, including those added at run time.
+/// The callback runs after all other callbacks, including those added at run time.
 template <class Callback>
 concept runs_last = requires { requires Callback::runs_last; };
 
-/// Forwards all events, so reads and writes are up to the callbacks that it holds.
+/// Forwards all events to the callbacks that it holds, which decide what they read and write.
 template <class Callback>
 concept forwards_events = std::same_as<Callback, RuntimeCallbacks>;
 
-/// Whether a callback reads the parameters of the model between steps, where ShardedDataParallel<3> keeps
-/// none whole: the result of its method `bool reads_parameters() const`; false without one.
+/// Whether a callback reads the model's parameters between steps, when ShardedDataParallel<3> keeps none of
+/// them whole. Calls its method `bool reads_parameters() const`; false if it has none.
 template <class Callback>
 bool reads_parameters(const Callback& callback) {
   if constexpr (requires { &Callback::reads_parameters; })

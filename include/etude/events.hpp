@@ -66,7 +66,7 @@ struct Context {
   void log_samples(const std::vector<Sample>& samples) const;
 };
 
-/// The trainer is constructed: raised last in its constructor.
+/// The trainer is constructed. Raised at the end of its constructor.
 struct InitEnd : Context {};
 
 enum class LoaderUse { train, evaluate, predict };
@@ -97,7 +97,7 @@ struct TrainBegin : Context {
 /// first phase begins after `TrainBegin`.
 struct PhaseBegin : Context {
   const std::string_view name;    ///< its name in the option `phases`
-  const std::int64_t index = 0;   ///< its place there, from 0
+  const std::int64_t index = 0;   ///< its index in the option, from 0
   const bool is_resumed = false;  ///< The training resumes in this phase, or at its beginning.
 };
 
@@ -137,7 +137,7 @@ struct BackwardBegin : Context {
   at::Tensor loss;
 };
 
-/// The gradients of a micro-batch were added to the group's. Raised where `BackwardBegin` is.
+/// The gradients of a micro-batch were added to the group's. Raised by the same method as `BackwardBegin`.
 struct BackwardEnd : Context {
   const Batch& batch;
   const at::Tensor& loss;

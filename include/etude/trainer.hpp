@@ -71,7 +71,7 @@ class TrainerBase {
  public:
   /// Builds the trainer from `options` and the given callbacks; callbacks of the list that aren't given are
   /// default constructed. Throws `ArgumentError` that lists every invalid option, or for a callback that is
-  /// given as its base; `DataError`; and exceptions of callbacks in `InitEnd`.
+  /// given as its base. Also throws `DataError`, and exceptions of callbacks in `InitEnd`.
   template <class... Given>
   explicit TrainerBase(TrainerOptions options, Given&&... given)
       : handler_(Composed::maker::make(detail::take_given(std::forward<Given>(given)...))) {
@@ -101,19 +101,20 @@ class TrainerBase {
   /// weights and optimizer (with `model_init`, it starts from scratch).
   TrainOutput train(const TrainOptions& options = {}) { return detail::train(events_, stepped_, options); }
 
-  /// Begins a training that the program's own loop drives: `step` gives it batches, `finish` ends it. Its
-  /// events, checkpoints and logs are those of `train()`, with one epoch that lasts until `finish` or until
-  /// `should_epoch_stop` is set. `train_dataset` isn't used. `max_steps` may be left out if the schedule has
-  /// no end (`constant`) and no interval is a fraction of it; otherwise throws `ArgumentError`. A resumed
-  /// training has the weights, optimizer, schedule, generators, callbacks and step of the checkpoint; which
-  /// batches come next is the program's concern. With several processes, all must make the same calls.
+  /// Begins a training that the program's own loop drives: `step` gives it batches, `finish` ends it. It
+  /// raises the same events and writes the same checkpoints and logs as `train()`, with one epoch that lasts
+  /// until `finish` or until `should_epoch_stop` is set. `train_dataset` isn't used. `max_steps` may be left
+  /// out if the schedule has no end (`constant`) and no interval is a fraction of it; otherwise throws
+  /// `ArgumentError`. A resumed training has the weights, optimizer, schedule, generators, callbacks and step
+  /// of the checkpoint; the program decides which batches come next. With several processes, all must make
+  /// the same calls.
   void begin(const TrainOptions& options = {}) { stepped_.begin(options); }
 
   /// Trains on a micro-batch, on any device; the first call begins the training. Every
-  /// `gradient_accumulation_steps` calls make one update, all of it in the last call, because a loss may be
-  /// divided by the number of labels in the whole group. Throws `DataError` for tensors that aren't a valid
-  /// batch, which it ignores, and `Error` if an earlier call has returned `should_stop`. Any other exception
-  /// ends the training as it does in `train()`.
+  /// `gradient_accumulation_steps` calls make one update, which runs entirely in the last call, because a
+  /// loss may be divided by the number of labels in the whole group. Throws `DataError` for tensors that
+  /// aren't a valid batch, and ignores them. Throws `Error` if an earlier call has returned `should_stop`.
+  /// Any other exception ends the training as it does in `train()`.
   StepOutput step(Batch batch) { return stepped_.step(std::move(batch)); }
   StepOutput step(Tensors inputs, Tensors labels) {
     return step(Batch{std::move(inputs), std::move(labels)});
@@ -208,8 +209,8 @@ class TrainerBase {
     }
   }
 
-  /// Adds a callback at run time; it runs after those of the list. It doesn't receive `InitEnd`. Throws
-  /// `ArgumentError`, during a training with ShardedDataParallel<3>, for one that reads the parameters.
+  /// Adds a callback at run time; it runs after those of the list. It doesn't receive `InitEnd`. During a
+  /// training with ShardedDataParallel<3>, throws `ArgumentError` for a callback that reads the parameters.
   template <class Given>
   CallbackHandle add_callback(Given&& callback) {
     using Callback = std::remove_cvref_t<Given>;
@@ -261,8 +262,8 @@ class TrainerBase {
   Context context() { return core().context(); }
 
   std::int64_t get_num_trainable_parameters() const { return core().trainable_parameters(); }
-  /// Calls backward on a loss, one element, instead of `loss.backward()`: scales it for fp16, and divides it
-  /// by the number of micro-batches and processes where nothing else does.
+  /// Calls backward on a loss of one element; use it instead of `loss.backward()`. It scales the loss for
+  /// fp16, and divides it by the number of micro-batches and processes unless something else does.
   ///
   /// In an overridden `training_step`, `loss` is the loss of the step; if that method steps the optimizers by
   /// hand, `backward` also multiplies the loss by the micro-batch's share of its group. In a program's own
@@ -304,7 +305,7 @@ class TrainerBase {
   void log_metrics(std::string_view split, const Metrics& metrics) const {
     if (core().state.is_world_process_zero) write_text(stdout, format_metrics(split, metrics));
   }
-  /// Writes `output_dir/SPLIT_results.json`, and adds the metrics to `all_results.json` beside it.
+  /// Writes `output_dir/SPLIT_results.json`, and adds the metrics to `all_results.json` next to it.
   void save_metrics(std::string_view split, const Metrics& metrics, bool combined = true) const {
     if (core().state.is_world_process_zero)
       etude::save_metrics(core().options.files(), core().args.output_dir, split, metrics, combined);
@@ -338,7 +339,8 @@ class TrainerBase {
     return etude::compute_loss(core(), batch, num_items_in_batch);
   }
 
-  /// The results of the trainer's compute_loss() in the precision of the arguments, as float32.
+  /// Calls the trainer's compute_loss() in the precision of the arguments, and returns its results as
+  /// float32.
   LossOutput compute_loss_in_precision(const Batch& batch, std::optional<double> num_items_in_batch) {
     return detail::compute_loss_in_precision(events_, batch, num_items_in_batch);
   }

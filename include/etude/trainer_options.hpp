@@ -185,7 +185,8 @@ struct PredictionStepOutput {
   bool counts_items = false;
 };
 
-/// `argument(type, name)` for each of the trainer's arguments that one optimizer or one phase may replace.
+/// Expands to `argument(type, name)` for each of the trainer's arguments that an optimizer or a phase may
+/// replace.
 // clang-format off
 #define ETUDE_DETAIL_FOR_OWN_ARGUMENTS(argument) \
   argument(double, learning_rate)                \
@@ -224,7 +225,7 @@ struct PhaseOptions {
   double num_train_epochs = 0;  ///< its length
   std::int64_t max_steps = 0;   ///< its length in update steps, instead
   std::optional<std::int64_t> per_device_train_batch_size = {};
-  /// If `warmup_steps` is a fraction, it is one of the phase's steps.
+  /// A `warmup_steps` below 1 is a fraction of the phase's steps.
   ETUDE_DETAIL_FOR_OWN_ARGUMENTS(ETUDE_DETAIL_OPTIONAL)
   ComputeLossOption compute_loss = {};
   Dataset train_dataset = {};
@@ -357,8 +358,9 @@ struct TrainOutput {
 
 /// The result of `step()`.
 struct StepOutput {
-  /// The mean loss of the update that this call made, one element on the device, which the call doesn't wait
-  /// for. With several processes, this process's share of it. Undefined if the call made no update.
+  /// The mean loss of the update that this call made, one element on the device. The call doesn't wait for
+  /// the device. With several processes, it is this process's share of the loss. Undefined if the call made
+  /// no update.
   torch::Tensor loss = {};
   std::int64_t global_step = 0;
   /// True if the training has reached its end: only `finish()` is left to call.

@@ -14,7 +14,7 @@ namespace etude::inline v0 {
 /// One line of the history: the logged values, with their "step" and "epoch".
 using LogEntry = std::map<std::string, nlohmann::json>;
 
-/// The progress of a training and its history; written beside every checkpoint as `trainer_state.json`.
+/// The progress of a training and its history; written to every checkpoint as `trainer_state.json`.
 struct TrainerState {
   ETUDE_STRUCT(TrainerState, (double, epoch, "epochs done, counted in update steps", 0.0),
                (std::int64_t, global_step, "update steps done", 0),
@@ -44,8 +44,8 @@ struct TrainerState {
   friend bool operator==(const TrainerState&, const TrainerState&) = default;
 };
 
-/// The configuration of a run, known once its data is: like pytorch-accelerated's run configuration, with the
-/// same names and schedule placeholders. All step counts are update steps.
+/// The configuration of a run, set once its data is known. It has the same names and schedule placeholders as
+/// pytorch-accelerated's run configuration. All step counts are update steps.
 struct TrainerRunConfig {
   ETUDE_STRUCT(TrainerRunConfig, (std::int64_t, num_epochs, "epochs planned, rounded up", 0),
                (std::int64_t, train_per_device_batch_size, "examples per training batch and device", 0),

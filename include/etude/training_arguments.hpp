@@ -43,8 +43,8 @@ ETUDE_ENUM(InputTokens, no, all, non_padding);
 ETUDE_ENUM(OnNonFinite, ignore, stop, skip, restore);
 ETUDE_ENUM(SamplingStrategy, random, sequential, group_by_length);
 
-/// `tracker(name, callback, option)` for each tracker: its name in `TrainingArguments::report_to` and its
-/// callback, both the same as in Hugging Face's Trainer, and the CMake option that it needs.
+/// Expands to `tracker(name, callback, option)` for each tracker: its name in `TrainingArguments::report_to`
+/// and its callback, both the same as in Hugging Face's Trainer, and the CMake option that it needs.
 // clang-format off
 #define ETUDE_DETAIL_FOR_TRACKERS(tracker)               \
   tracker(tensorboard, TensorBoardCallback, TENSORBOARD) \
@@ -292,7 +292,7 @@ TrainingArguments plain_loop();
 /// All problems of `args`, one per line, such as "learning_rate is -1: must be ..."; empty if there are none.
 std::vector<std::string> faults(const TrainingArguments& args);
 
-/// The names of these arguments in other programs and older versions, each with ours, for suggestions.
+/// Names that other programs and older versions use for arguments, each with our name, for suggestions.
 std::span<const std::pair<std::string_view, std::string_view>> names_elsewhere(const TrainingArguments&);
 
 /// Throws ArgumentError that lists all `faults(args)`, if there are any.

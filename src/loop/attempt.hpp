@@ -15,7 +15,7 @@ class Attempt {
  public:
   explicit Attempt(TrainerCore& core) : core_(core) {}
 
-  /// Runs a part that returns its result. Exceptions other than those propagate.
+  /// Runs `part`, which returns its result. Other exceptions propagate.
   template <class Part>
   void run(Part part) {
     if (!core_.ranks.several()) {
@@ -43,7 +43,8 @@ class Attempt {
     if (error_) std::rethrow_exception(error_);
     throw of_another;
   }
-  /// Throws it, or StopTraining with the first reason for which a process stops. All processes call this.
+  /// Throws the kept exception or, without one, StopTraining with the first reason that a process has to
+  /// stop. All processes call this.
   [[noreturn]] void rethrow_stop() const;
 
  private:

@@ -95,7 +95,7 @@ void TrainingCheckpoints::take_own_random() {
       if (const auto [of, own] = detail::rank_and_name(name); of == rank) state->emplace(own, bytes);
   }
   if (then == core_.ranks.world_size() || rank == 0) return;
-  // A seed from the step and the rank: this process's numbers repeat neither another's nor earlier ones.
+  // Derives a seed from the step and the rank, so that no process repeats its earlier numbers or another's.
   const auto seed = detail::mix(static_cast<std::uint64_t>(core_.args.seed),
                                 static_cast<std::uint64_t>(point_->state.global_step));
   set_seed(detail::mix(seed, static_cast<std::uint64_t>(rank)));

@@ -17,7 +17,8 @@
 
 namespace etude::inline v0 {
 
-/// The state that an interruption returns to, with the core's `work_begin`: the beginning of unfinished work.
+/// The state at the beginning of unfinished work, together with the core's `work_begin`. An interruption
+/// returns to it.
 using SafePoint = Snapshot<part::Control, part::LogHistoryLines, part::Logs, part::Callbacks>;
 
 /// Handles the checkpoints of one `train()`: resumes from one, and writes others.
@@ -33,7 +34,8 @@ class TrainingCheckpoints {
   ~TrainingCheckpoints();
 
   bool resumes() const { return point_ != nullptr; }
-  /// Whether the state in `output_dir` is older than the run's.
+  /// True if the state in `output_dir` must be written: the run has written a checkpoint, or it resumed a
+  /// training that hadn't ended in good order.
   bool has_news() const;
   const std::filesystem::path& path() const;
 
@@ -43,8 +45,9 @@ class TrainingCheckpoints {
   /// The phases that the checkpoint has completed.
   DonePhases done_phases() const;
 
-  /// Loads weights, state and position in the data. `plan` is that of the current phase, and becomes what is
-  /// left of it, counted from the training's beginning; `later_steps` come after it.
+  /// Loads weights, state and position in the data. `plan` is the plan of the current phase. It is adapted to
+  /// what is left of the phase, and counts from the training's beginning. `later_steps` is the number of
+  /// steps in later phases.
   void load_training(TrainPlan& plan, std::int64_t later_steps);
 
   /// Loads the optimizer, the schedule, the callbacks' state and the program's variables, and reports what
@@ -63,7 +66,7 @@ class TrainingCheckpoints {
 
   /// Restores everything that handlers of repeated begin events may have changed.
   void put_back();
-  /// Restores the model and its optimizer from that copy, with zero gradients.
+  /// Restores the model and its optimizers to their state after `TrainBegin`, with zero gradients.
   void put_back_model();
 
   void load_half_done();
@@ -77,8 +80,8 @@ class TrainingCheckpoints {
   /// Waits for the checkpoint that is being written, and announces it.
   void announce();
 
-  /// Writes a checkpoint of `point` or, without one, of the current state, when a training ends early, unless
-  /// it is already written. The callbacks' state is saved as it is now.
+  /// Called when a training ends early: writes a checkpoint of `point` or, without one, of the current state,
+  /// unless that is already written. The callbacks keep their current state.
   void save_on_the_way_out(const char* reason, const SafePoint* point);
 
   /// Loads the weights of the best evaluation, if they were kept.

@@ -49,7 +49,7 @@ detail::Faults callbacks_without_batches(const EventSource& events) {
   return found;
 }
 
-/// Arguments with which a model can't carry state from batch to batch.
+/// Checks for arguments with which a model can't carry state from batch to batch.
 void check_carried_state(const RunSettings& run, const Trained& trained) {
   if (trained.carried.empty()) return;
   detail::Faults found;
@@ -79,7 +79,7 @@ void check_carried_state(const RunSettings& run, const Trained& trained) {
   found.check();
 }
 
-/// Arguments with which a module can't follow another one.
+/// Checks for arguments with which a module can't follow another one.
 void check_targets(const RunSettings& run, const Model& model) {
   const auto modules = std::dynamic_pointer_cast<ModulesImpl>(model.module());
   if (!modules || !modules->has_targets()) return;
@@ -93,7 +93,7 @@ void check_targets(const RunSettings& run, const Model& model) {
   found.check();
 }
 
-/// Arguments and callbacks that don't work with the shards of several processes.
+/// Checks for arguments and callbacks that don't work with the shards of several processes.
 void check_shards(const EventSource& events) {
   const auto& core = events.core();
   if (!core.shard_stage) return;

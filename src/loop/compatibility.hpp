@@ -7,18 +7,18 @@
 /// Checks for settings that don't work together. Each function throws ArgumentError that lists them.
 namespace etude::inline v0 {
 
-/// Arguments that don't work on the device, or with several processes.
+/// Checks for arguments that don't work on the device, or with several processes.
 void check_device(const RunSettings& run);
 
-/// Settings that don't work with the optimizers of a training, or with the way in which they share a step.
+/// Checks for settings that don't work with the optimizers of a training, or with how they share a step.
 void check_optimizers(const RunSettings& run, const Trained& trained);
 
-/// Settings and callbacks that don't work with the model, the loss, or its shards in several processes.
-/// Called once the optimizers exist.
+/// Checks for settings and callbacks that don't work with the model, its shards, or the loss. Called once the
+/// optimizers exist.
 void check_model(const EventSource& events);
 
-/// Settings and callbacks that need the batches, which a program that computes the losses doesn't pass on:
-/// see `TrainerBase::backward`.
+/// Checks for settings and callbacks that need the batches, which a program that computes the losses itself
+/// doesn't pass on: see `TrainerBase::backward`.
 void check_given_losses(const EventSource& events);
 
 }  // namespace etude::inline v0

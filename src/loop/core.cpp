@@ -77,8 +77,8 @@ bool is_spread(const Model& model) {
                              [&](const auto& each) { return each.device() != parameters.front().device(); });
 }
 
-/// The total batches of all datasets; unset without datasets, if one has no length, or if the sum is too
-/// large.
+/// The total number of batches in all datasets; unset without datasets, if one has no length, or if the sum
+/// is too large.
 std::optional<std::int64_t> eval_batches(const EvalDatasets& datasets, std::int64_t batch_size) {
   std::optional<std::int64_t> batches;
   for (const auto& [name, dataset] : datasets) {
@@ -263,7 +263,7 @@ void TrainerCore::load_progress(const TrainingProgress& saved) {
   part_size.load_state(saved.micro_batch_size);
   if (scaler && saved.scaler) scaler->load_state(*saved.scaler);
   log_window.load(saved);
-  if (ranks.is_first()) pending_logs.load_state(saved.pending_logs);  // those of all processes
+  if (ranks.is_first()) pending_logs.load_state(saved.pending_logs);  // contains the logs of all processes
   control = saved.control;
   control.stop_reason = saved.stop_reason;
 }
@@ -299,7 +299,7 @@ void TrainerCore::set_process() {
 
 void TrainerCore::prepare_machine() const {
   const ActivityClock::Scope scope(activity_clock, TimedActivity::setup);
-  if (device.is_cpu() && !is_quiet) warn_of_slow_blas(args);  // measures with another number of threads
+  if (device.is_cpu() && !is_quiet) warn_of_slow_blas(args);  // changes the number of threads meanwhile
   if (device.is_cpu() && (args.bf16 || args.pure_bf16) && !cpu_multiplies_bfloat16())
     message(args, LogLevel::warning,
             "{} is true, but this processor has no instructions for bfloat16: float32 is faster",

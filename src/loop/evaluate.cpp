@@ -31,7 +31,7 @@ namespace etude::inline v0 {
 
 namespace {
 
-/// The same values without their graphs. An output without dimensions has one, of size 1.
+/// Returns the same values without their graphs. Gives an output without dimensions one of size 1.
 PredictionStepOutput detached(const PredictionStepOutput& output) {
   const auto detach = [](const torch::Tensor& tensor) {
     return tensor.defined() && tensor.requires_grad() ? tensor.detach() : tensor;
@@ -43,7 +43,7 @@ PredictionStepOutput detached(const PredictionStepOutput& output) {
 }
 
 /// Sets aside the parts of a training that an evaluation would disturb: values that wait for the next log,
-/// the state that the model carries, which begins with zeros, the generators, and the modes of all
+/// the state that the model carries (an evaluation begins with zeros), the generators, and the modes of all
 /// submodules. Gradients are disabled meanwhile.
 class EvaluationScope {
  public:
@@ -84,7 +84,7 @@ class EvaluationPrecision {
     weights_are_.emplace(core.weights_are, type);
   }
 
-  /// A batch with inputs of the type of the weights.
+  /// Returns the batch with its inputs cast to the type of the weights.
   Batch fit(Batch batch) const {
     return core_.weights_are ? with_inputs_as(std::move(batch), *core_.weights_are) : batch;
   }
@@ -116,7 +116,7 @@ class EvaluationLoop {
   Metrics first_batch(const Dataset& dataset, Keep keep);
 
  private:
-  /// The loader that the trainer makes for it.
+  /// Returns the loader that the trainer makes for a dataset.
   std::unique_ptr<DataLoader> loader_of(const Dataset& dataset) const {
     return made_by("get_eval_dataloader", events_.trainer().get_eval_dataloader(dataset));
   }
@@ -124,7 +124,7 @@ class EvaluationLoop {
   EvaluationResult go_over(const DataLoader& loader, Keep keep);
   /// Counts the items of a batch for its loss, and returns its divisor, if it is known.
   std::optional<LossDivisor> count(const Batch& batch);
-  /// The number that the loss of a batch is divided by: by default, that of its examples.
+  /// Returns the number that the loss of a batch is divided by: by default, the number of its examples.
   LossDivisor items_of(const PredictionStepOutput& output, const Batch& batch,
                        const std::optional<LossDivisor>& divisor) const;
   PredictionStepOutput prediction_step(const Batch& batch);
@@ -187,7 +187,7 @@ EvaluationResult EvaluationLoop::go_over(const DataLoader& loader, Keep keep) {
   if (!next)
     throw DataError(std::string("the dataset to ") + (prefix_ == "test" ? "predict" : "evaluate") +
                     " is empty");
-  // A process whose part has no more batches repeats its last one as long as others have some.
+  // A process without further batches repeats its last one as long as other processes have some.
   bool has_ended = false;
   const auto fetch_with_others = [&](const Batch& last) {
     std::optional<Batch> batch;
@@ -197,8 +197,7 @@ EvaluationResult EvaluationLoop::go_over(const DataLoader& loader, Keep keep) {
     return batch;
   };
   while (next) {
-    // Counted before the labels go to a device, so that nothing waits for it, unless a handler may change
-    // them.
+    // Counts labels before they go to a device, to avoid waiting for it, unless a handler may change them.
     const bool may_change = events_.is_written<PredictionStepBegin>();
     std::optional<LossDivisor> divisor;
     if (!may_change) divisor = count(*next);
@@ -320,7 +319,7 @@ Metrics evaluate_all(EventSource& events, const EvalDatasets& datasets, const st
           share_logs(metrics);
           if (auto event = events.raise<Evaluate>(std::move(metrics), core.is_intermediate()))
             metrics = std::move(event->metrics);
-          share_logs(metrics);  // what its handlers have logged
+          share_logs(metrics);  // the values that its handlers have logged
           metrics = core.ranks.first(metrics);
           events.trainer().log(metrics);
           all.update(metrics);

@@ -40,11 +40,11 @@ class EvaluationTally {
                   std::optional<std::int64_t> examples, EvaluationParts parts = EvaluationParts::none);
   ~EvaluationTally();
 
-  /// Adds the loss of a batch and its parts, weighted by `items`, the batch's number of elements that the
-  /// loss is a mean over. Throws DataError if one isn't a single element.
+  /// Adds the loss of a batch and the parts of that loss, weighted by `items`, the number of elements that
+  /// the loss is a mean over. Throws DataError for a loss or part that isn't a single element.
   void add_loss(const PredictionStepOutput& output, const LossDivisor& items);
-  /// Adds the rest, and passes it to `batch_eval_metrics`. A batch that is padding counts as having no
-  /// examples.
+  /// Adds the rest of a batch and, with `batch_eval_metrics`, updates the metrics. A batch that is padding
+  /// counts as having no examples.
   void add(const Batch& batch, PredictionStepOutput output, bool is_last, bool is_padding = false);
 
   /// Returns the loss and the metrics of all processes, with names that begin with `prefix`.
@@ -53,7 +53,7 @@ class EvaluationTally {
  private:
   /// Whether the processes merge the states of a metric instead of gathering its batches.
   bool merges() const;
-  /// Metrics need labels to compare with.
+  /// Whether `compute_metrics` is called: it needs labels to compare with.
   bool computes(const EvalPrediction& prediction) const;
 
   const RunSettings& run_;
@@ -65,7 +65,7 @@ class EvaluationTally {
   Gathered all_;
   Metrics computed_;
   RunningMean loss_;
-  std::int64_t losses_ = 0;  // their number
+  std::int64_t losses_ = 0;  // the number of losses
   PendingLogs parts_;        // of the loss
 };
 

@@ -28,7 +28,7 @@ void print_secondary_error(const TrainingArguments& args, const std::exception_p
   message(args, LogLevel::error, "and then{}: {}", whose, message_of(error));
 }
 
-/// Whether one of these callbacks may change or hear what an evaluation finds.
+/// Whether one of these callbacks may change or receive the results of an evaluation.
 bool may_add_metrics_to_evaluation(const RuntimeCallbacks& callbacks) {
   const std::array rows{detail::handling_of(callbacks, events<>{})};
   const auto handled = [&](auto which) { return detail::handled_events(detail::known_events(which), rows); };

@@ -24,7 +24,7 @@ void detail::place_dataset_error(const TrainingArguments& args, std::string data
   } catch (c10::Error& torch_error) {
     add_place(torch_error, dataset);
   } catch (const Error&) {
-  } catch (const std::bad_alloc&) {  // A smaller batch may do.
+  } catch (const std::bad_alloc&) {  // A smaller batch may fit.
   } catch (...) {
     message(args, LogLevel::error, "{}: {}", dataset, message_of(error));
   }

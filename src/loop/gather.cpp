@@ -25,8 +25,9 @@ std::vector<torch::Tensor> all_tensors(const EvalPrediction& prediction) {
   return columns;
 }
 
-/// The indices of the rows in the order of the batches, within the concatenated tensors of all processes,
-/// each with room for `most` rows. Includes the rows of all processes, or of the first that has any.
+/// Returns the indices of the rows, in the order of the batches, within the concatenated tensors of all
+/// processes, each of which has room for `most` rows. If `is_shared`, takes each batch only from the first
+/// process that has rows of it.
 torch::Tensor places_in_order(const std::vector<std::vector<std::int64_t>>& rows, std::int64_t most,
                               bool is_shared) {
   std::vector<std::int64_t> places, next(rows.size());
@@ -48,7 +49,7 @@ torch::Tensor places_in_order(const std::vector<std::vector<std::int64_t>>& rows
   return torch::tensor(places, torch::kLong);
 }
 
-/// The tensor with this type and these sizes, padded with -100 at the end of each dimension.
+/// Returns the tensor with this type and these sizes, padded with -100 at the end of each dimension.
 torch::Tensor enlarged(const torch::Tensor& tensor, const std::vector<std::int64_t>& sizes,
                        torch::ScalarType dtype) {
   if (tensor.sizes() == torch::IntArrayRef(sizes)) return tensor.to(dtype);
@@ -59,7 +60,8 @@ torch::Tensor enlarged(const torch::Tensor& tensor, const std::vector<std::int64
   return all;
 }
 
-/// One tensor of all processes, its rows in order; `headers` describe it as `gather_rows` does.
+/// Gathers one tensor from all processes, with its rows in order. `headers` are the descriptions that the
+/// processes exchange in `gather_rows`.
 torch::Tensor gather_column(Communicator& communicator, const torch::Tensor& own, bool is_shared,
                             const std::vector<nlohmann::json>& headers, std::size_t column) {
   std::vector<std::vector<std::int64_t>> rows;
@@ -80,14 +82,14 @@ torch::Tensor gather_column(Communicator& communicator, const torch::Tensor& own
   if (padded.numel() == 0) return padded;
   const auto most = sizes[0];
   sizes[0] *= communicator.world_size();
-  // As bytes, since not every backend knows every dtype.
+  // Gathers bytes, since not every backend knows every dtype.
   const auto all =
       communicator.gather(padded.view({-1}).view(torch::kByte)).view({-1}).view(dtype).view(sizes);
   return all.index_select(0, places_in_order(rows, most, is_shared));
 }
 
-/// The examples before each batch of `rank`, if all batches are laid out in the order of batches and
-/// processes.
+/// Returns the number of examples before each batch of `rank`, if all examples are ordered by batch and then
+/// by process.
 std::vector<std::int64_t> examples_before(const std::vector<std::vector<std::int64_t>>& examples,
                                           std::size_t rank) {
   std::vector<std::int64_t> before;
@@ -100,7 +102,7 @@ std::vector<std::int64_t> examples_before(const std::vector<std::vector<std::int
   return before;
 }
 
-/// Adds the examples before each batch to the numbers of its rows' examples.
+/// Adds the number of examples before each batch to the example index of each of its rows.
 torch::Tensor renumbered(const torch::Tensor& tensor, const RowsByIndex& by,
                          const std::vector<std::int64_t>& before, const std::vector<std::int64_t>& examples,
                          const std::vector<std::int64_t>& rows) {
@@ -120,7 +122,8 @@ torch::Tensor renumbered(const torch::Tensor& tensor, const RowsByIndex& by,
   return result;
 }
 
-/// Joined tensors are no longer a batch: of their divisions, only RowsByIndex still holds.
+/// Makes RowsByIndex count from the first of all examples, and drops other divisions, which no longer hold
+/// for joined tensors.
 void renumber(EvalPrediction& all, const BatchRows& rows, const std::vector<std::int64_t>& before) {
   std::size_t column = 0;
   for (auto* tensors : {&all.predictions, &all.label_ids, &all.inputs})

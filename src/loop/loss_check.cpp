@@ -88,7 +88,7 @@ void LossCheck::before_backward(const torch::Tensor& loss, const Batch& batch) {
 torch::Tensor LossCheck::after_step(torch::Tensor loss) {
   if (!loss.defined()) throw DataError("training_step returned no loss");
   if (!loss.requires_grad()) return loss;
-  // Checked only once: it waits for the device, and later gradients may all be zero.
+  // Checks only once, because this waits for the device, and later gradients may all be zero.
   if (checked_backward_) return loss.detach();
   const auto has_gradient = [](const torch::Tensor& parameter) {
     auto gradient = parameter.grad();

@@ -40,8 +40,7 @@ std::int64_t MicroBatches::fetch(BatchSource& source) {
   if (core_.brings_own_batches() && !batches_.empty()) spare_ = batches_.back();
   if (batches_.empty()) return 0;
   core_.group.begin(static_cast<std::int64_t>(batches_.size()));
-  // Counted before the labels go to a device, so that nothing waits for it, unless a handler may change
-  // them.
+  // Counts labels before they go to a device, to avoid waiting for it, unless a handler may change them.
   const bool may_change = events_.is_written<BatchFetched>();
   if (!may_change) divisors_ = core_.count(batches_, shares_);
   for (auto& batch : batches_) receive(batch);
@@ -78,7 +77,7 @@ void MicroBatches::share_divisors() {
   const auto divisor = group.divisor();
   const double own_items = items.value_or(0), own_divisor = divisor ? divisor->read() : 0;
   if (!core_.args.average_tokens_across_devices) {
-    // At least one, for a process whose labels are all padding.
+    // At least 1, even for a process whose labels are all padding.
     const auto each = [&](double own) {
       return (own > 0 ? own : 1) * static_cast<double>(core_.ranks.world_size());
     };

@@ -24,13 +24,13 @@ class BatchSource {
   BatchSource& operator=(const BatchSource&) = delete;
   virtual ~BatchSource() = default;
 
-  /// The next one; nothing at the end of the epoch.
+  /// Returns the next micro-batch; nothing at the end of the epoch.
   virtual std::optional<Batch> next() = 0;
-  /// The last one's share of the batch of all processes.
+  /// The last micro-batch's share of the examples of all processes.
   virtual double share() const = 0;
-  /// The epoch's examples up to the last one, those of all processes.
+  /// The number of the epoch's examples up to the end of the last micro-batch, over all processes.
   virtual std::int64_t position() const = 0;
-  /// Where the dataset is after it, if it has a state.
+  /// The state of the dataset after the last micro-batch, if it has a state.
   virtual std::shared_ptr<const DatasetState> dataset_state() const = 0;
 };
 
@@ -48,7 +48,7 @@ class LoadedBatches final : public BatchSource {
   BatchStream stream_;
 };
 
-/// The micro-batches of the update under way, as they come from a loader and its handlers.
+/// The micro-batches of the update under way, with the changes that handlers made to them.
 class MicroBatches {
  public:
   explicit MicroBatches(EventSource& events) : events_(events), core_(events.core()) {}
@@ -62,11 +62,11 @@ class MicroBatches {
   /// Makes a micro-batch the group's current one.
   void enter(std::size_t i);
 
-  /// The examples of the largest.
+  /// The number of examples in the largest micro-batch.
   std::int64_t largest() const;
 
-  /// Fetches those of the next update and returns their number, which is smaller than requested at the end of
-  /// an epoch.
+  /// Fetches the micro-batches of the next update and returns their number, which may be smaller at the end
+  /// of an epoch.
   std::int64_t fetch(BatchSource& source);
 
   /// Weights the micro-batches by their share of the examples of all processes, each of which brings
@@ -85,7 +85,7 @@ class MicroBatches {
   std::vector<Batch> batches_;
   std::vector<double> shares_;
   std::vector<std::optional<LossDivisor>> divisors_;  // of the losses; none if they aren't known or needed
-  std::optional<Batch> spare_;                        // the last one of this process, if each brings its own
+  std::optional<Batch> spare_;                        // this process's last, if each brings different ones
 };
 
 }  // namespace etude::inline v0

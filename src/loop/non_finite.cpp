@@ -37,7 +37,7 @@ bool is_finite_on_cpu(const torch::Tensor& number) {
   }
 }
 
-/// Whether a number and others on its device are finite; waits once for a device that isn't the CPU.
+/// Whether `number` and `others`, all on one device, are finite; waits once for a device that isn't the CPU.
 bool are_finite(const torch::Tensor& number, at::TensorList others) {
   if (number.is_cpu()) return is_finite_on_cpu(number) && std::ranges::all_of(others, is_finite_on_cpu);
   const torch::NoGradGuard no_grad;
@@ -109,7 +109,7 @@ void NonFiniteUpdates::reject(const std::vector<Batch>& group, std::optional<Com
   group_begin_->restore<part::Buffers>();
   if (core_.args.on_non_finite == OnNonFinite::stop) stop(reason);
   auto& in_a_row = core_.progress.rejected_in_a_row;
-  // The last one isn't counted: a resumed training comes to it again.
+  // The last skipped update isn't counted, because a resumed training repeats it.
   if (in_a_row >= most_in_a_row - 1)
     stop(fmt::format("the last {} updates have been skipped, since {}", most_in_a_row, reason));
   detail::count_up(in_a_row);
@@ -124,7 +124,7 @@ void NonFiniteUpdates::reject(const std::vector<Batch>& group, std::optional<Com
 }
 
 std::string NonFiniteUpdates::restore() {
-  // The learning rates stay where the schedule is now.
+  // The learning rates keep their current place in the schedule.
   std::vector<LearningRates> rates;
   for (const auto& each : core_.optimizers) rates.emplace_back(*each.optimizer);
   good_->restore();
@@ -133,7 +133,7 @@ std::string NonFiniteUpdates::restore() {
 }
 
 void NonFiniteUpdates::stop(const std::string& reason) {
-  core_.ranks.stop_is_agreed = true;  // All have the same norm.
+  core_.ranks.stop_is_agreed = true;  // All processes have the same norm.
   throw StopTraining(reason);
 }
 

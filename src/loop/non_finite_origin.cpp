@@ -100,7 +100,7 @@ class Layers {
   std::map<const void*, std::string> by_memory_;
 };
 
-/// Looks for the first operator of this thread that makes inf or NaN from finite numbers, for its lifetime.
+/// While it lives, looks for the first operator of this thread that makes inf or NaN from finite numbers.
 class LayerWatch {
  public:
   LayerWatch(const Layers& layers, std::int64_t batch_size) : layers_(layers), batch_size_(batch_size) {
@@ -119,7 +119,7 @@ class LayerWatch {
 
   bool has_found() const { return !operator_.empty(); }
 
-  /// Says which operator it was, in this pass.
+  /// Describes the operator that was found; `pass` is the name of the pass, for the text.
   NonFiniteOrigin origin(std::string_view pass) const {
     auto text = operator_;
     if (is_own_) text += " in " + *layer_;
@@ -131,7 +131,7 @@ class LayerWatch {
  private:
   struct Inputs : at::ObserverContext {
     NonFinite values;
-    bool is_own = false;  // It takes a parameter.
+    bool is_own = false;  // whether the operator takes a parameter
   };
 
   static LayerWatch*& active() {
@@ -239,7 +239,7 @@ NonFiniteOrigin find_non_finite(const Model& model, const Batch& batch,
   const detail::LayerWatch watch(layers, batch.size);
   const auto gradients = torch::autograd::grad({loss}, parameters, {}, /*retain_graph=*/false,
                                                /*create_graph=*/false, /*allow_unused=*/true);
-  // A backward pass comes to the last layers first.
+  // A backward pass reaches the last layers first.
   for (std::size_t i = gradients.size(); i-- > 0;)
     if (detail::is_non_finite(gradients[i])) {
       // A number that the loss leaves out, as torch::where does, may still reach the gradients.

@@ -25,14 +25,14 @@ class OptimizerSteps {
       : events_(events), core_(events.core()), batches_(batches) {}
 
   void begin();
-  /// The gradients of the micro-batches come next: remembers what forward passes change, if
-  /// `on_non_finite` may need it.
+  /// Called before the gradients are computed: remembers what forward passes change, if `on_non_finite` may
+  /// need it.
   void begin_gradients();
 
   /// Whether an optimizer takes part in the step under way.
   bool is_due(std::size_t optimizer) const;
   std::size_t first_due() const;
-  /// Whether any has made its step.
+  /// Whether any optimizer has made its step.
   bool has_stepped() const;
   /// Whether gradients of this update have overflowed, with fp16.
   bool has_overflowed() const { return has_overflowed_; }
@@ -43,28 +43,28 @@ class OptimizerSteps {
   /// weights, unless gradients of fp16 have overflowed, or `on_non_finite` rejects these or earlier ones.
   void step(std::size_t optimizer, const Optimizer::Closure& closure = nullptr);
 
-  /// Clips, and lets the optimizer make its step if the norm of its gradients is accepted; returns whether it
-  /// is.
+  /// Clips the gradients, and makes the optimizer's step if their norm is accepted. Returns true if it is.
   bool clip_and_step(NamedOptimizer& each, const Optimizer::Closure& closure, Accepts accepts);
 
-  /// An optimizer is about to change the weights.
+  /// Called when an optimizer is about to change the weights.
   void begin_step(NamedOptimizer& each);
-  /// An optimizer has made its step.
+  /// Called when an optimizer has made its step.
   void end_step(NamedOptimizer& each);
 
   /// Computes the scale of the next losses, and advances the schedules of the optimizers that have made a
   /// step.
   void finish();
 
-  /// An invalid rate would ruin all weights, and a checkpoint that holds it can't be resumed.
+  /// Throws ArgumentError for an invalid learning rate, which would ruin all weights, and make a checkpoint
+  /// that can't be resumed.
   void check_learning_rates() const;
 
  private:
   /// Divides the gradients of fp16 by the scale of the loss, and returns whether they are finite.
   bool unscale(Optimizer& optimizer);
-  /// Clips the gradients, and returns their norm from before.
+  /// Clips the gradients, and returns their norm before clipping.
   torch::Tensor clip(NamedOptimizer& each);
-  /// Whether `on_non_finite` lets an update be made. Throws StopTraining if it requires that.
+  /// Whether `on_non_finite` lets an update be made. Throws StopTraining if it requires a stop.
   bool accepts(const torch::Tensor& grad_norm);
   /// Whether a handler may look at the gradients between clipping and the next `zero_grad`.
   bool gradients_are_seen() const;

@@ -14,8 +14,8 @@
 
 namespace etude::inline v0 {
 
-/// Sets what a phase of the training changes in the trainer's options and arguments, and restores them at the
-/// end. A training without the option `phases` is a single phase that changes nothing.
+/// Applies the changes of a phase to the trainer's options and arguments, and restores them at the end. A
+/// training without the option `phases` is a single phase that changes nothing.
 class Phases {
  public:
   /// `core` must outlive this.

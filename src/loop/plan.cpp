@@ -48,7 +48,8 @@ class UpdateCount {
   }
 
  private:
-  // Each is computed before the first step, and again when a training is resumed.
+  // A callback is asked for the number of each epoch before the first step, and again when a training is
+  // resumed.
   static constexpr std::int64_t most_asked = 1'000'000;
 
   [[noreturn]] void refuse() const {

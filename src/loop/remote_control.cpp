@@ -31,7 +31,7 @@ bool RemoteControl::cancel(std::string_view reason) {
 void RemoteControl::wait_while_paused(detail::FunctionRef<bool()> ends_wait) {
   if (!is_paused()) return;
   std::unique_lock lock(mutex_);
-  // A signal handler must not notify.
+  // Polls, because a signal handler must not notify.
   while (asked_ == paused && !ends_wait()) changed_.wait_for(lock, std::chrono::milliseconds(50));
 }
 

@@ -11,11 +11,11 @@
 
 namespace etude::inline v0 {
 
-/// Honours what callbacks ask of a training through `TrainerControl`. `TrainLoop` calls it at these moments:
+/// Honours the requests that callbacks make through `TrainerControl`. `TrainLoop` calls it at these moments:
 ///
 /// - `honour`: after `StepEnd`; after `EpochEnd` (before `TrainingRunEpochEnd`); at the end of the training
-/// (before `TrainEnd`), twice, because the first evaluation may make requests; and in a resumed training that
-/// was about to.
+///   (before `TrainEnd`), twice, because the first evaluation may make requests; and in a resumed training
+///   that was about to honour requests.
 /// - `agree`: after each event in which a process may have asked for something that all must do.
 /// - A stop needs no call: `TrainLoop::may_step` looks for it before a step, `TrainLoop::has_epoch` before an
 ///   epoch, and `Update::run_micro_batches` between two micro-batches.
@@ -31,10 +31,10 @@ class Requests {
   /// The evaluation of `eval_on_start`, after which the epochs begin.
   void evaluate_at_start();
 
-  /// Gives all processes the requests that handlers or other threads have made in any.
+  /// Gives all processes the requests that handlers or other threads have made in any process.
   void agree();
 
-  /// Honours requests in a fixed order, however they came: the log, the evaluation, the checkpoint.
+  /// Honours requests in a fixed order: the log, the evaluation, the checkpoint.
   void honour();
 
  private:

@@ -32,7 +32,7 @@ std::unique_ptr<DataLoader> RunSettings::make_eval_dataloader(const Dataset& dat
 }
 
 bool RunSettings::finds_batch_size(const std::exception_ptr& error) const {
-  // A process of several that runs out of memory alone leaves the others waiting.
+  // If one of several processes handled this alone, the others would wait for it forever.
   return is_too_large(error) && (ranks.world_size() == 1 || ranks.memory_is_agreed);
 }
 

@@ -28,7 +28,8 @@ std::string description_of(const Dataset& dataset) {
   return text;
 }
 
-/// "rank 0 has 20 examples, ranks 1, 2 have 10 examples"; the texts are those of the ranks.
+/// Returns a text such as "rank 0 has 20 examples, ranks 1, 2 have 10 examples". `texts` has one for each
+/// rank.
 std::string list_by_rank(const std::vector<std::string>& texts) {
   std::vector<std::pair<std::string, std::vector<std::size_t>>> groups;
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {

@@ -72,7 +72,8 @@ void make_optimizers(const RunSettings& run, Trained& trained) {
         "optimizers is set: must not be in a trainer that overrides create_optimizer, which would not be "
         "called");
   const auto parameters = trained.model.named_parameters();
-  // LibTorch's own optimizers, and parameters that no optimizer holds, follow them too.
+  // The rules for freezing also apply to LibTorch's own optimizers, and to parameters that no optimizer
+  // holds.
   follow_freezing_rules(run.args, parameters, run.options.parameter_groups);
   std::unordered_map<const void*, std::string_view> owner;
   for (const auto& [name, own] : run.options.optimizers) {

@@ -7,7 +7,8 @@ namespace etude::inline v0 {
 std::optional<SlowRank::Finding> SlowRank::add(std::vector<double> waits, double seconds) {
   constexpr double too_much = 0.2;
   constexpr int enough_windows = 3;
-  // The slowest process waits least, and all others wait for it at least the difference to the next one.
+  // The slowest process waits least. Each other process waits for it at least as long as the difference
+  // between the two shortest waits.
   const auto slowest = static_cast<std::size_t>(std::ranges::min_element(waits) - waits.begin());
   std::ranges::partial_sort(waits, waits.begin() + 2);
   const double share = (waits[1] - waits[0]) / seconds;

@@ -35,13 +35,14 @@ class StepTogether final : public StepStrategy {
   }
 
  private:
-  /// For optimizers that evaluate the loss repeatedly: the first evaluation is the one just done.
+  /// Returns the closure of optimizers that evaluate the loss repeatedly. Its first call returns the loss
+  /// just computed.
   Optimizer::Closure reevaluation() {
     return [this, first = true]() mutable {
       if (std::exchange(first, false)) return sum(core_.group.losses());
       core_.optimizers.zero_grad();
       core_.return_carried();
-      // The parts of the loss are those of the first evaluation, as the loss is.
+      // The logs keep the parts of the loss from the first evaluation, like the loss itself.
       const SnapshotScope<part::LogsAside> logs(events_);
       std::vector<torch::Tensor> losses;
       for (std::size_t i = 0; i < batches_.size(); ++i) {
@@ -156,7 +157,7 @@ class StepByHand final : public StepStrategy {
   }
 };
 
-/// The program computes the losses, and may make the steps of some optimizers before those of the others.
+/// The program computes the losses, and may make the steps of some optimizers before the others.
 class StepByProgram final : public StepStrategy {
  public:
   using StepStrategy::StepStrategy;
@@ -171,7 +172,7 @@ class StepByProgram final : public StepStrategy {
     if (!make_step(optimizer))
       throw DataError(fmt::format(
           "update(\"{}\") was called, but no loss has given its parameters a gradient", each.name));
-    each.optimizer->flat_parameters().zero_grad();  // and no others'
+    each.optimizer->flat_parameters().zero_grad();  // not the gradients of other optimizers
   }
 
   void make_steps(detail::FunctionRef<void()>) override {
@@ -194,7 +195,7 @@ class StepByProgram final : public StepStrategy {
     return true;
   }
 
-  std::vector<bool> is_done_;  // in the step under way, whether or not its gradients were accepted
+  std::vector<bool> is_done_;  // in the step under way, even if its gradients weren't accepted
 };
 
 }  // namespace

@@ -32,12 +32,13 @@ class StepStrategy {
   StepStrategy& operator=(const StepStrategy&) = delete;
   virtual ~StepStrategy() = default;
 
-  /// Called once with several processes: adds up the gradients of `parameters`, a list for each optimizer.
+  /// Called once if there are several processes: adds up the gradients of `parameters`, a list for each
+  /// optimizer.
   void join(const std::vector<FlatParameters*>& parameters);
 
   /// Called when an update begins.
   virtual void begin() {}
-  /// The optimizer whose loss the micro-batches have first, if each has its own.
+  /// The optimizer whose loss is computed first, if each optimizer has its own loss.
   virtual std::optional<std::size_t> first_turn() const { return {}; }
   /// Called before the backward pass of a micro-batch.
   virtual void begin_backward(bool is_last);
@@ -52,13 +53,13 @@ class StepStrategy {
   virtual bool is_on_one_path() const { return false; }
 
   /// Makes the steps of the optimizers that are due. The first optimizer's gradients are complete;
-  /// `add_gradients` adds those of each later one in its turn.
+  /// `add_gradients` adds the gradients of each later one in its turn.
   virtual void make_steps(detail::FunctionRef<void()> add_gradients) = 0;
 
-  /// Makes the step of one optimizer before those of the others, if the program decides when.
+  /// Makes the step of one optimizer before the steps of the others, if the program decides when.
   virtual void step_early(std::size_t) {}
 
-  /// With several processes, adds up the gradients of the backward pass under way; null in one.
+  /// Adds up the gradients of the backward pass under way over all processes; null with a single process.
   GradientReducer* reducer() const { return reducer_; }
 
  protected:

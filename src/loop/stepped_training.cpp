@@ -27,7 +27,8 @@ namespace {
 /// Turns a batch from the program into one as a loader would make it. Throws DataError if the tensors don't
 /// form a batch.
 Batch batch_of_program(Batch batch, const TrainingArguments& args) {
-  // A batch with a size was assembled by the program: its tensors may have other first dimensions.
+  // If the program has set the size, it assembled the batch itself, and tensors may have other first
+  // dimensions.
   if (batch.size <= 0) batch = make_batch(std::move(batch.inputs), std::move(batch.labels));
   return split_labels(std::move(batch), args.label_names.value_or(DataLoaderOptions().label_names));
 }
@@ -267,7 +268,7 @@ class SteppedTraining::Training {
     loop_.stoppable([&] {
       if (!loop_.may_step() || !loop_.run_group(batches_)) loop_.leave_steps();
     });
-    batches_.clear();  // those of a group that was given up
+    batches_.clear();  // drops the batches of a group that was given up
     renew_epoch();
   }
   void renew_epoch() {
@@ -284,11 +285,11 @@ class SteppedTraining::Training {
   HostBatches batches_{core_};
   std::optional<StepOutput> last_;    // the step that ended it
   std::optional<bool> gives_losses_;  // whether the program gives losses; unset before its first call
-  bool group_is_open_ = false;        // one with losses of the program
-  std::int64_t micro_batches_ = 0;    // of this group, those that are done
-  bool has_loss_ = false;             // since the last update()
-  bool has_shared_loss_ = false;      // one in this group that isn't a single optimizer's
-  bool is_given_up_ = false;          // that group
+  bool group_is_open_ = false;        // a group with losses of the program
+  std::int64_t micro_batches_ = 0;    // the finished micro-batches of this group
+  bool has_loss_ = false;             // whether there was a loss since the last update()
+  bool has_shared_loss_ = false;      // whether the group has a loss that isn't a single optimizer's
+  bool is_given_up_ = false;          // whether the group was given up
   bool epoch_is_open_ = false;
   bool has_failed_ = false;
   bool is_finished_ = false;

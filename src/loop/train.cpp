@@ -248,7 +248,7 @@ bool TrainLoop::may_step() {
     core_.remote.wait_while_paused([] { return SignalGuard::came() != 0; });
     core_.ranks.throw_if_interrupted();
   }
-  // Several processes agree on it after the step.
+  // Several processes agree on a cancellation after the step.
   if (!core_.ranks.several()) core_.remote.take_cancel(core_.control);
   return goes_on();
 }
@@ -425,7 +425,7 @@ void TrainLoop::run_steps() {
   const ActivityClock::Scope between_steps(core_.activity_clock, TimedActivity::data, /*is_shown=*/false);
   LoadedBatches batches(core_.begin_batches());
   const ScopedValue<const BatchStream*> under_way(core_.batches, &batches.stream());
-  checkpoints_.settle_program_state();  // reading up to a position may change it
+  checkpoints_.settle_program_state();  // reading the data up to the position may change it
   while (may_step() && run_group(batches)) {
   }
   core_.ask_dataset_state();

@@ -47,11 +47,11 @@ class TrainLoop {
   /// Runs a part of a prepared training, and ends the training if an exception leaves it.
   void part(detail::FunctionRef<void()> run_part);
 
-  /// Makes everything that the training needs, and loads the checkpoint that it resumes from. Raises no event
-  /// of its scope; an exception leaves nothing to end.
+  /// Makes everything that the training needs, and loads the checkpoint that it resumes from. Opens no scope,
+  /// so an exception leaves none to close.
   void prepare(const TrainOptions& options);
 
-  /// Everything before the first epoch.
+  /// Runs everything before the first epoch.
   void begin();
 
   /// Whether an epoch begins now, or continues.
@@ -102,11 +102,11 @@ class TrainLoop {
 
   LoopState& loop_state() const { return core_.progress.loop; }
 
-  /// The loaders and plans of the phases after those that are done.
+  /// Makes the loaders and plans of the phases that follow `done`.
   void plan_phases(const DonePhases& done);
   /// Takes the options, the loader and the plan of the next phase.
   void enter_planned_phase();
-  /// Tells the core the plan of the phase under way, and of the whole training.
+  /// Gives the core the plan of the phase under way and that of the whole training.
   void set_plan();
   /// Throws ArgumentError, before the first step, for settings that later phases would refuse.
   void check_later_phases();
@@ -122,7 +122,7 @@ class TrainLoop {
   void enter_next_phase();
   bool phase_is_done() const;
 
-  /// Enters the training where it begins or, if it is resumed, where it was.
+  /// Enters the training at its beginning or, if it is resumed, at its saved position.
   void enter();
 
   void run_epochs();
@@ -133,10 +133,10 @@ class TrainLoop {
 
   void run_steps();
 
-  /// An update has been made.
+  /// Called when an update has been made.
   void end_step();
 
-  /// Leaves a skipped update out of the plan, which had one for each group of batches.
+  /// Removes a skipped update from the plan, which counts one update for each group of batches.
   void skip_step();
 
   /// The number of skipped updates in the phase under way.
@@ -152,8 +152,8 @@ class TrainLoop {
 
   TrainOutput finish();
 
-  /// Called after the last checkpoint: from then on, a process may read or load all parameters without the
-  /// others.
+  /// Gathers the parameters of sharded units. Called after the last checkpoint: from then on, a process may
+  /// read or load all parameters without the others.
   void gather_units();
 
   /// Cleans up after a training that doesn't reach its end.

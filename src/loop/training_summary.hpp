@@ -14,7 +14,7 @@ class TrainingSummary {
   explicit TrainingSummary(EventSource& events) : events_(events), core_(events.core()) {}
 
   void begin() { first_step_ = core_.state.global_step; }
-  /// An update has seen this many examples, a shorter last batch counted in full.
+  /// Adds the number of examples in an update; a shorter last batch counts in full.
   void add_examples(double examples) { examples_ += examples; }
 
   /// Logs it once, however the training ends.

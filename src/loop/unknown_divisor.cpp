@@ -16,7 +16,7 @@ namespace detail {
 
 namespace {
 
-/// Whether labels in CPU memory have -100, found without an operator.
+/// Whether labels in CPU memory contain -100. Checks them without an operator.
 bool has_ignored(const torch::Tensor& labels) {
   if (!labels.is_cpu() || labels.scalar_type() != torch::kLong || !labels.is_contiguous()) return false;
   const auto* const begin = labels.data_ptr<std::int64_t>();
@@ -30,7 +30,7 @@ bool has_ignored(const torch::Tensor& labels) {
 void UnknownDivisor::begin(const std::vector<Batch>& micro_batches, const std::vector<double>& shares) {
   are_unequal_ = false;
   if (warned_) return;
-  const auto examples = [&](std::size_t i) {  // those of all processes
+  const auto examples = [&](std::size_t i) {  // over all processes
     return shares[i] > 0 ? std::llround(static_cast<double>(micro_batches[i].size) / shares[i]) : 0;
   };
   const auto labels = [&](std::size_t i) {

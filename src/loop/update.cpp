@@ -23,7 +23,7 @@ UpdateResult Update::run(BatchSource& source, double examples) {
   using enum GradientsResult;
   begin();
 
-  // With several processes, an exception is kept until all know of it, since they wait for this one's
+  // With several processes, an exception is kept until all know of it, since the others wait for this one's
   // messages.
   Attempt own(core_);
   own.run([&] { return batches_.fetch(source) == 0 ? no_batches : complete; });
@@ -55,7 +55,7 @@ void Update::begin() {
   is_captured_ = false;
 }
 
-/// Before the backward passes, exchanges what the gradients need from the other processes.
+/// Called before the backward passes: exchanges the values that the gradients need from other processes.
 void Update::meet_others(Attempt& own) {
   waited_ = core_.ranks.communicator().waited();
   if (core_.brings_own_batches() && batches_.join_others() > 0 && !own.error())
@@ -129,7 +129,7 @@ bool Update::run_micro_batches() {
 void Update::run_micro_batch(Batch& batch) {
   if (!core_.args.auto_microbatching) return run_part(batch);
   batch.check_divisible("auto_microbatching divides batches, and ");
-  // In parts, even if only one, so that the batch stays intact for another attempt.
+  // Passes the batch in parts, even if there is only one, so that it stays intact for another attempt.
   core_.group.in_parts(batch, core_.part_size.of(batch.size), [&](Batch& part) {
     if (part.size < batch.size) core_.group.set_part_divisor(core_.loss_divisor(part.labels));
     run_part(part);

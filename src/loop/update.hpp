@@ -32,7 +32,7 @@ enum class UpdateResult {
   done
 };
 
-/// One update of the weights: `run` makes it, in the order in which its code reads.
+/// Makes updates of the weights. The code of `run` shows the order of its parts.
 class Update {
  public:
   /// Both must outlive this.
@@ -44,13 +44,13 @@ class Update {
   void end_training();
 
   /// Makes an update with the next micro-batches of `source`, and advances the training past them. All
-  /// processes return the same; if one throws to stop, all throw. `examples`: those of the epoch, in full
-  /// batches.
+  /// processes return the same result; if one throws to stop, all throw. `examples`: the number in the epoch,
+  /// in full batches.
   UpdateResult run(BatchSource& source, double examples);
 
-  // Instead of `run`, for losses that a program computes as its own loop comes to them: `take_losses` once,
-  // and for each update `remember`, `begin_losses`, `add_loss` and `make_step` as often as the program calls
-  // them, and `complete`.
+  // These functions replace `run` if the program computes the losses in its own loop. Call `take_losses`
+  // once. For each update call `remember` and `begin_losses`, then `add_loss` and `make_step` as often as the
+  // program calls them, then `complete`.
 
   /// Throws ArgumentError, and changes nothing, for options and callbacks that need the batches.
   void take_losses();
@@ -59,7 +59,7 @@ class Update {
   void begin_losses();
   /// Adds the gradients of a loss, for all parameters or for those of one optimizer.
   void add_loss(const LossOutput& computed, std::optional<std::size_t> optimizer);
-  /// Makes the step of one optimizer before the others'.
+  /// Makes the step of one optimizer before the steps of the others.
   void make_step(std::size_t optimizer);
   /// Called when a micro-batch other than the last is done.
   void end_micro_batch() { events_.raise<SubstepEnd>(); }
@@ -119,7 +119,7 @@ class Update {
   bool keeps_loss_ = false;
   torch::Tensor loss_;
   std::int64_t size_ = 0;
-  double waited_ = 0;                          // for the other processes, before the update
+  double waited_ = 0;                          // the time waited for other processes before the update
   std::optional<GradientsResults> abandoned_;  // of a group that another process gave up before its end
 };
 

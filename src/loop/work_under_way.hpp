@@ -19,7 +19,7 @@ class WorkUnderWay {
 
   /// Called after `TrainBegin`: a training that was resumed within an epoch has yet to begin it again.
   void begin_reentry();
-  /// Nothing is left to begin again.
+  /// Called when nothing is left to begin again.
   void finish_reentry() { remaining_ = Reentry::nothing; }
 
   /// Whether the epoch that begins is the checkpoint's.
@@ -40,12 +40,12 @@ class WorkUnderWay {
   /// Remembers the beginning of an evaluation, if it may have to be saved.
   void begin_evaluation();
 
-  /// The group or evaluation is done.
+  /// Called when the group or evaluation is done.
   void end();
-  /// The group or evaluation is abandoned.
+  /// Called when the group or evaluation is abandoned.
   void give_up();
 
-  /// The state before handlers hear of an exception, for a training that has no work under way.
+  /// Returns the state before handlers hear of an exception, for a training that has no work under way.
   SafePoint at_exception();
   /// Writes a checkpoint of the beginning of the unfinished work or, without any, of `now`.
   void save_after_exception(const std::optional<SafePoint>& now);
@@ -53,7 +53,7 @@ class WorkUnderWay {
   void save_after(const Interrupted& interrupted);
 
  private:
-  /// The outermost part that must begin again before a training is where its checkpoint was written.
+  /// The outermost part that must begin again before a resumed training reaches the point of its checkpoint.
   enum class Reentry { training, epoch, group, nothing };
 
   /// Whether the next group is the checkpoint's; from then on, nothing is left to reenter.

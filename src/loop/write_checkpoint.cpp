@@ -95,8 +95,8 @@ StateDict half_done(TrainerCore& core, StateDict& model) {
 
 namespace {
 
-/// The gradient that was saved as indices, if it was sparse; otherwise undefined. Throws CheckpointError
-/// unless they and the values fit the parameter.
+/// Returns a gradient that was saved as indices and values because it was sparse; undefined for any other.
+/// Throws CheckpointError unless the indices and values fit the parameter.
 torch::Tensor sparse_gradient(const std::map<std::string, torch::Tensor>& tensors, const std::string& name,
                               const torch::Tensor& parameter) {
   const auto indices = tensors.find(name + indices_suffix), values = tensors.find(name + values_suffix);

@@ -39,7 +39,7 @@ torch::Tensor tensor_or_undefined(const MaybeTensor& tensor) {
   return tensor.has_value() ? *tensor : torch::Tensor();
 }
 
-/// Autograd functions don't accept undefined tensors, so turns them into nullopt.
+/// Turns an undefined tensor into nullopt, since autograd functions don't accept undefined tensors.
 MaybeTensor if_defined(const MaybeTensor& tensor) {
   return tensor.has_value() && tensor->defined() ? tensor : MaybeTensor();
 }

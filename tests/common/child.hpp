@@ -13,8 +13,8 @@
 
 namespace toy {
 
-/// ThreadSanitizer ends a child that starts a thread if its parent has any, because it mistakes those for the
-/// child's.
+/// ThreadSanitizer ends a child that starts a thread if its parent has threads, because it takes those for
+/// the child's.
 #ifdef __SANITIZE_THREAD__
 inline constexpr bool child_can_start_threads = false;
 #elif defined(__has_feature)

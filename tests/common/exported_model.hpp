@@ -14,8 +14,7 @@
 #include "etude/formats/exported_json.hpp"
 #include "etude/model/exported_module.hpp"
 
-/// The JSON of models that torch.export writes, as torch/_export/serde/schema.py describes it, piece by
-/// piece.
+/// Builds, piece by piece, the JSON that torch.export writes for models (see torch/_export/serde/schema.py).
 namespace toy::exported {
 
 using Named = std::vector<std::pair<std::string, std::string>>;
@@ -59,7 +58,7 @@ inline std::string call(const std::string& target, const Named& arguments, const
                      list(inputs), list(outputs));
 }
 
-/// A graph without what stands around it.
+/// A graph alone, without the surrounding JSON.
 inline std::string graph(const Texts& inputs, const Texts& nodes, const Texts& outputs) {
   return fmt::format(R"({{"inputs": {}, "nodes": {}, "outputs": {}}})", list(inputs), list(nodes),
                      list(outputs));
@@ -151,7 +150,8 @@ struct Model {
   }
 };
 
-/// The module of a file that has this model's graph, and another for evaluation if `evaluation` isn't null.
+/// The module read from a file with this model's graph, and with a graph for evaluation if `evaluation` isn't
+/// null.
 inline etude::ExportedModule module_of(const Model& model, std::map<std::string, torch::Tensor> tensors,
                                        std::map<std::string, torch::Tensor> constants = {},
                                        const Model* evaluation = nullptr) {

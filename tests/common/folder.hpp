@@ -11,7 +11,7 @@
 
 namespace toy {
 
-/// A folder of its own for each test, empty at first and gone at the end.
+/// Creates an empty folder for a test, and removes it at the end.
 class Folder {
  public:
   Folder() {

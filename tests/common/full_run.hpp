@@ -19,7 +19,7 @@
 
 /// A training with everything that could differ after a restart: shuffling, dropout, running means,
 /// accumulation with a partial last group in each epoch, a schedule, early stopping, a best model, and random
-/// numbers in a callback and in a generator of the user.
+/// numbers in a callback and in the user's generator.
 namespace toy {
 
 struct Diary {
@@ -137,8 +137,7 @@ std::string tensors(Trainer& trainer) {
   return text;
 }
 
-/// Everything that must be equal to the bit: weights, optimizer, history without timings, and callbacks'
-/// state.
+/// Everything that must be bit-identical: weights, optimizer, history without timings, and callbacks' state.
 template <class Trainer>
 std::string outcome(Trainer& trainer) {
   auto text = tensors(trainer);

@@ -51,7 +51,7 @@ class MLflowServer {
 
   std::string address() const { return "http://127.0.0.1:" + std::to_string(port_) + prefix_; }
 
-  /// The calls of a method, or all.
+  /// The calls of a method, or all calls.
   std::vector<Call> calls(const std::string& method = "") const {
     const std::lock_guard lock(mutex_);
     auto found = calls_;
@@ -59,7 +59,7 @@ class MLflowServer {
     return found;
   }
 
-  /// Received in log-batch requests: the "metrics", "params" or "tags" of a run, or of all.
+  /// The "metrics", "params" or "tags" received in log-batch requests for a run, or for all runs.
   std::vector<Json> logged(const std::string& kind, const std::string& run_id = "") const {
     std::vector<Json> values;
     for (const auto& call : calls("runs/log-batch"))

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-/// Pickles put together by hand: each function gives the opcodes that leave its value on the stack.
+/// Builds pickles by hand: each function returns the opcodes that leave a value on the stack.
 namespace toy::pickled {
 
 inline std::string little_endian(std::uint64_t value, int size) {

@@ -32,8 +32,8 @@
 
 namespace toy {
 
-/// A TCP port that nobody listens at. It lies below those that systems give to outgoing connections, one of
-/// which could take it before a rank listens.
+/// Returns a free TCP port. It lies below the ports that systems give to outgoing connections, because an
+/// outgoing connection could take the port before a rank listens.
 inline std::int64_t free_port() {
   std::random_device random;
   for (;;) {
@@ -57,8 +57,8 @@ using Faults = std::vector<std::string>;
 /// Locked while ranks in threads check something, since doctest's assertions wait for each other.
 inline std::mutex checks;
 
-/// Runs `act` as each of `world_size` ranks, in threads of this process that are connected by Gloo, or by
-/// what `over` makes of that connection.
+/// Runs `act` as each of `world_size` ranks, in threads of this process that are connected by Gloo, or by the
+/// communicator that `over` makes from Gloo's.
 inline Faults as_ranks(std::int64_t world_size, const std::function<void(etude::Communicator&)>& act,
                        std::chrono::milliseconds timeout = std::chrono::seconds(30),
                        const std::function<Met(Met)>& over = {}) {
@@ -91,8 +91,8 @@ inline Faults as_ranks(std::int64_t world_size, const std::function<void(etude::
 inline bool is_rank() { return std::getenv("ETUDE_TEST_RANK") != nullptr; }
 
 /// Runs one test case of this program again, in `world_size` processes that find their ranks in the
-/// environment as torchrun sets it. The test case branches on is_rank(). At the end, those that still run are
-/// killed, and their output is printed if any of them failed.
+/// environment as torchrun sets it. The test case branches on is_rank(). At the end, processes that still run
+/// are killed, and the output of each one that failed is printed.
 class Processes {
  public:
   /// `environment` has entries like "NAME=value".
@@ -118,7 +118,7 @@ class Processes {
 
   void signal(std::int64_t rank, int number) { ::kill(at(rank).process, number); }
 
-  /// How a rank ended, as toy::end_of() returns it: waits for that.
+  /// Waits for a rank to end, and returns how it ended, as toy::end_of() does.
   const std::string& end(std::int64_t rank) {
     auto& ended = at(rank);
     if (ended.end.empty()) ended.end = end_of(ended.process, std::chrono::minutes(4));
@@ -201,11 +201,11 @@ inline bool launches(std::int64_t world_size, const std::vector<std::string>& en
   return true;
 }
 
-/// Those of a process that Processes started.
+/// The number of processes, and the rank, of a process that Processes started.
 inline std::int64_t world_size() { return std::atoi(std::getenv("WORLD_SIZE")); }
 inline std::int64_t rank() { return std::atoi(std::getenv("RANK")); }
 
-/// While it lives, the process seems to have been started by itself.
+/// While it lives, the process appears to have been started without a launcher.
 class Alone {
  public:
   Alone() {

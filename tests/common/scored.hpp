@@ -9,7 +9,7 @@
 #include "etude/callbacks/best_model_folder.hpp"
 #include "etude/callbacks/step_based_evaluation.hpp"
 
-/// Trainings whose evaluations have given values.
+/// Trainings whose evaluations return given values.
 namespace toy {
 
 /// Computes the metric "score", which takes these values, one per evaluation.
@@ -29,7 +29,7 @@ inline etude::TrainerOptions scored(std::vector<double> values, etude::TrainingA
 }
 
 /// The best model that a callback has saved after two epochs of three steps, evaluated at step 2, at the end
-/// of the first epoch, at steps 4 and 6, and at the end of the second. `values` are those of the metric.
+/// of the first epoch, at steps 4 and 6, and at the end of the second. `values` are the metric's values.
 template <class Callback>
 std::optional<etude::BestModelInfo> best_of_two_epochs(std::vector<double> values, Callback callback) {
   auto options = scored(std::move(values));

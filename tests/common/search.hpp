@@ -4,7 +4,7 @@
 #include "common/toy.hpp"
 #include "etude/tune/hyperparameter_search.hpp"
 
-/// A search over the learning rate of a line through four points.
+/// A search over the learning rate for fitting a line to four points.
 namespace toy {
 
 inline etude::TrainingArguments search_arguments(const Folder& folder) {

@@ -12,7 +12,7 @@
 
 namespace toy {
 
-/// A sampler that shuffles with a generator of its own, so each epoch's order depends on the epochs before.
+/// A sampler that shuffles with its own generator, so each epoch's order depends on the epochs before.
 struct Shuffling : etude::StatefulSampler {
   explicit Shuffling(std::size_t n) : order(n) {}
 

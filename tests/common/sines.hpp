@@ -21,7 +21,7 @@
 #include "etude/data/dataset.hpp"
 #include "etude/trainer.hpp"
 
-/// A problem that several processes share: five points of a sine wave, of one of three classes.
+/// A problem for several processes: each example has five points of a sine wave and one of three classes.
 namespace toy::sines {
 
 /// A perceptron 5-7-3, with the same weights in each call.
@@ -72,7 +72,7 @@ inline auto loss_that_stops(int last, std::string reason) {
   };
 }
 
-/// Ends a training of several processes in one of them.
+/// Throws in one of several processes.
 struct BreaksAfterStep5 {
   void on(const etude::StepEnd& e) {
     if (e.args.process_index() == 1 && e.state.global_step == 5) throw std::runtime_error("broken");
@@ -87,7 +87,7 @@ std::vector<torch::Tensor> weights(Trainer& trainer) {
   return result;
 }
 
-/// Checks that no element differs by more than `tolerance`, times 1 plus the largest of `b`'s tensor.
+/// Checks that no element differs by more than `tolerance` times (1 + the largest magnitude in `b`'s tensor).
 inline void check_close(const std::vector<torch::Tensor>& a, const std::vector<torch::Tensor>& b,
                         double tolerance = 1e-5) {
   REQUIRE(a.size() == b.size());

@@ -25,7 +25,7 @@ inline etude::FrozenTrial trial_of(std::int64_t number, etude::TrialState state,
   return trial;
 }
 
-/// Five trials with a value in each state, and reports of two.
+/// Five trials in different states, two of them with reported values.
 inline std::vector<etude::FrozenTrial> small_study() {
   std::vector trials{
       trial_of(0, etude::TrialState::complete, {0.5}, {{"lr", 2.39169e-05}, {"layers", 3}, {"optim", 1}}),
@@ -40,7 +40,8 @@ inline std::vector<etude::FrozenTrial> small_study() {
   return trials;
 }
 
-/// Trials with numbers that aren't finite or are huge, and without a distribution.
+/// Trials with numbers that aren't finite or are huge, and one with a hyperparameter that has no
+/// distribution.
 inline std::vector<etude::FrozenTrial> odd_study() {
   constexpr double infinity = std::numeric_limits<double>::infinity(),
                    nan = std::numeric_limits<double>::quiet_NaN(),

@@ -14,9 +14,9 @@
 
 #include "etude/libtorch/generators.hpp"
 
-/// Graphs for the CPU, as a GPU has them: a capture changes nothing, and a replay runs the operators again
-/// with the tensors and numbers that they had, and writes their results to where those were. Include it in
-/// one file of a program.
+/// Emulates a GPU's graphs on the CPU: a capture changes nothing, and a replay runs the operators again on
+/// the same tensors and numbers, and writes their results to the same memory. Include it in one file of a
+/// program.
 namespace tape {
 
 class Tape : public etude::GraphCapture {
@@ -53,7 +53,8 @@ class Tape : public etude::GraphCapture {
       return op.redispatchBoxed(below, stack);
     const auto& schema = op.schema();
     const auto arguments = torch::jit::last(*stack, schema.arguments().size()).vec();
-    // Not only those that the schema says are changed: it says nothing of a batch norm's statistics.
+    // Keeps all tensors, not only those that the schema marks as changed: it doesn't mark a batch norm's
+    // statistics.
     for (const auto& argument : arguments)
       for (const auto& tensor : tensors_of(argument)) recording()->keep(tensor);
     const c10::impl::ExcludeDispatchKeyGuard not_inside(mode);
@@ -106,7 +107,7 @@ class Tape : public etude::GraphCapture {
   etude::DefaultRandomState before_{torch::kCPU};
 };
 
-/// Registers it, for the rest of the process.
+/// Registers Tape for the CPU, for the rest of the process.
 inline void register_for_cpu() {
   etude::register_graph_capture(
       torch::kCPU, []() -> std::unique_ptr<etude::GraphCapture> { return std::make_unique<Tape>(); });

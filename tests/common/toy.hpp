@@ -78,8 +78,8 @@ inline etude::TrainerOptions options(etude::TrainingArguments args, std::int64_t
           .eval_dataset = dataset(eval)};
 }
 
-/// Predicts each label, or the next, by the mean squared error over the labels that aren't -100. It has room
-/// for `most` examples.
+/// Predicts each label, or the next one. Its loss is the mean squared error over the labels that aren't -100.
+/// It runs out of memory with more than `most` examples.
 struct RowsImpl : torch::nn::Module {
   explicit RowsImpl(etude::LossItems mean_over, std::int64_t most_examples = 1000)
       : items(mean_over), most(most_examples) {}

@@ -13,7 +13,7 @@
 
 namespace toy {
 
-/// While it lives, a variable of the environment has this value, or is unset if the value is null.
+/// While it lives, an environment variable has this value, or is unset if the value is null.
 class Variable {
  public:
   Variable(std::string name, const char* value) : name_(std::move(name)) {
@@ -34,7 +34,7 @@ class Variable {
   std::optional<std::string> before_;
 };
 
-/// While it lives, these variables are set, and others for which `is_hidden` are not.
+/// While it lives, these variables are set, and variables for which `is_hidden` returns true are unset.
 class Variables {
  public:
   using Set = std::map<std::string, std::string>;

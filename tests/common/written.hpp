@@ -17,7 +17,7 @@
 
 namespace toy {
 
-/// The output of `run` on standard error, in a terminal with so many columns or, if 0, in a pipe.
+/// The output of `run` on standard error, in a terminal with this many columns or, if 0, in a pipe.
 inline std::string written(unsigned short columns, const std::function<void(int terminal)>& run,
                            const char* no_color = "1") {
   const Variable color("NO_COLOR", no_color), locale("LC_ALL", "C.UTF-8");

@@ -103,7 +103,7 @@ TEST_CASE("time counts for the innermost activity: forward, callbacks, and evalu
   CHECK(times[forward] >= 0.120);     // 2 x 60 ms
   CHECK(times[evaluation] >= 0.080);  // 2 x 40 ms
   CHECK(times[callbacks] >= 0.100);   // 2 x 20 ms and 2 x 30 ms
-  CHECK(times[callbacks] < 0.180);    // without the model's
+  CHECK(times[callbacks] < 0.180);    // excludes the model's time
   CHECK(times[data] + times[update] + times[backward] < 0.060);
 }
 

@@ -86,7 +86,7 @@ struct Losses {
 
 using Trainer = etude::Trainer<toy::Quiet, Losses>;
 
-/// The loop that people write: PyTorch's example word_language_model.
+/// The hand-written loop of PyTorch's example word_language_model.
 std::vector<double> train_by_hand(Net& model, std::int64_t accumulated) {
   torch::manual_seed(static_cast<std::uint64_t>(etude::TrainingArguments().seed));
   torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.5));

@@ -770,7 +770,7 @@ TEST_CASE("a resume with a train_dataset of another size trains the remaining ep
     args.num_train_epochs = 3;
     args.max_steps = max_steps;
     train_until(with(args, 10), 15);
-    // Killed once more, so that the number of steps is that of the new size.
+    // Killed once more, so that the checkpoint has the number of steps for the new size.
     train_until(with(args, examples), 16, {.resume_from_checkpoint = true});
     etude::Trainer<> trainer(with(args, examples));
     const auto result = trainer.train({.resume_from_checkpoint = true});
@@ -872,7 +872,7 @@ TEST_CASE("trained parameters of a loss, which no checkpoint has, are reported")
   CHECK_FALSE(toy::contains(warnings(false), "no checkpoint has"));
 }
 
-/// A line after a norm, whose buffers each training step changes.
+/// A norm followed by a line. Each training step changes the norm's buffers.
 struct NormedImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) { return line(norm(x)); }
   torch::nn::BatchNorm1d norm{register_module("norm", torch::nn::BatchNorm1d(1))};

@@ -16,7 +16,7 @@
 #include "etude/optim/cpu_kernels.hpp"
 #include "etude/optim/sgd.hpp"
 
-// The cost of a step without the model's, in counts, which have no noise.
+// Measures the cost of a step, apart from the model, in counts, which have no noise.
 
 namespace {
 
@@ -79,8 +79,8 @@ struct From10To110 {
   }
 };
 
-/// The best loop that a person would write: the parameters and the gradients are one vector each, a batch
-/// takes one index_select per tensor, one fused step also clips, and nothing is read back.
+/// The fastest loop that one would write by hand: the parameters and the gradients are one vector each, a
+/// batch takes one index_select per tensor, one fused step also clips, and nothing is read back.
 void train_by_hand(const Data& data, const std::function<void(int)>& step_done) {
   auto net = perceptron();
   std::int64_t size = 0;

@@ -16,7 +16,7 @@
 
 namespace loop_counts_test {
 
-// The counts of a training besides steps: batches of a limited loader, tokens, floating-point operations.
+// The counts of a training other than steps: batches of a limited loader, tokens, floating-point operations.
 
 /// Has 6 parameters in the embedding, and 2 + 1 in the layer after it.
 struct TokensImpl : torch::nn::Module {
@@ -108,7 +108,7 @@ TEST_CASE("a log of steps has this run's tokens per second, counted from where i
   CHECK_FALSE(resumed.state().log_history.back().contains("train_tokens_per_second"));
 }
 
-/// Two sentences of four tokens, of which 0 is padding.
+/// Two sentences of four tokens. Token 0 is padding.
 etude::TrainerOptions padded_sentences(etude::ProcessingClass tokenizer) {
   auto options = sentences(etude::InputTokens::non_padding);
   struct Scores : torch::nn::Module {

@@ -119,7 +119,7 @@ TEST_CASE("a metric that is added to an evaluation is its dataset's, and known t
   CHECK(resumed.state().best_global_step == 2);
   CHECK(resumed.state().log_history.at(3).at("eval_second_score") == 1.0);
   CHECK(resumed.optimizer()->param_groups()[0].lr == doctest::Approx(0.01));  // after steps 3 and 4
-  // In the other direction, the schedule starts over.
+  // With the opposite `greater_is_better`, the schedule starts over.
   options.args.num_train_epochs = 5;
   options.args.greater_is_better = false;
   Scored<> turned(options, AddsScore{}, Published{}, patient);
@@ -579,7 +579,7 @@ TEST_CASE("the error of a gradient penalty in an evaluation gives the remedy, wh
   CHECK(etude::Trainer(options).evaluate().at("eval_loss") == doctest::Approx(4));
 }
 
-/// An energy, and the force that is its derivative by the position: of k x^2 / 2 it is -k x.
+/// The energy k x^2 / 2 and the force -k x, its negative derivative with respect to the position.
 struct Spring : torch::nn::Module {
   torch::Tensor stiffness = register_parameter("stiffness", torch::full({1}, 3.f));
   etude::Tensors forward(const etude::Tensors& inputs) {

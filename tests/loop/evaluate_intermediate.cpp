@@ -9,7 +9,7 @@
 
 namespace loop_evaluate_intermediate_test {
 
-/// The step of each evaluation, with `is_intermediate` of each of its events.
+/// Records `is_intermediate` of each event of the evaluations.
 struct Places {
   std::vector<bool> training = {}, loaders = {}, begins = {}, evaluations = {}, all = {};
   void on(const etude::DataLoaderCreated& e) {
@@ -42,7 +42,7 @@ TEST_CASE("an evaluation reports whether it is within an epoch") {
   etude::Trainer<etude::StepBasedEvaluationCallback, Places> trainer(
       toy::options(args, 2), etude::StepBasedEvaluationCallback{.eval_every_n_steps = 1});
   trainer.train();
-  // At the start; after each of two steps and at the end, twice.
+  // At the start, then in each of two epochs after both steps and at its end.
   std::vector<bool> expected{false, true, true, false, true, true, false};
   trainer.callback<Places>().check(expected);
   expected.push_back(false);
@@ -81,7 +81,7 @@ TEST_CASE("an evaluation that a resumed run repeats reports the same") {
     }
   };
   using Trainer = etude::Trainer<etude::StepBasedEvaluationCallback, Places, Fails>;
-  // At steps 1, 2 and 3 and at the end, which may be resumed later.
+  // The evaluations come at steps 1, 2 and 3 and at the end, which a greater `max_steps` moves.
   for (const int n : {1, 3, 4})
     for (const std::int64_t max_steps : {3, 4}) {
       CAPTURE(n);

@@ -32,7 +32,7 @@ namespace loop_given_losses_test {
 using etude::TrainerOptions;
 using Losses = std::vector<double>;
 
-/// Has random numbers and running means in its state, besides weights.
+/// A network with dropout and running means besides weights.
 torch::nn::Sequential net() {
   torch::manual_seed(3);
   return torch::nn::Sequential(torch::nn::Linear(4, 8), torch::nn::BatchNorm1d(8), torch::nn::ReLU(),
@@ -143,7 +143,7 @@ TEST_CASE("every gradient_accumulation_steps calls of update() make one, of the 
   CHECK(trainer.callback<toy::Recorder>().count("StepEnd") == 4);
 
   trainer.backward(drawn_loss(model));
-  CHECK(trainer.finish().global_step == 5);  // with what is left
+  CHECK(trainer.finish().global_step == 5);  // with the remaining losses
 }
 
 TEST_CASE("several losses of one step add up, and their parts are logged") {
@@ -183,7 +183,7 @@ TEST_CASE("several losses of one step add up, and their parts are logged") {
   trainer.finish();
 }
 
-/// A generator of points and a critic of them.
+/// A generator of points and a critic that scores them.
 struct Pair {
   torch::nn::Linear generator{nullptr}, critic{nullptr};
   torch::nn::ModuleDict both;
@@ -260,7 +260,7 @@ TEST_CASE("optimizers are updated by name, and update() makes the steps of those
   CHECK(losses == expected);
   const auto ours = pair.weights(), theirs = hand.weights();
   for (std::size_t i = 0; i < ours.size(); ++i) CHECK(torch::equal(ours[i], theirs[i]));
-  // The generator has no step where it has no gradient.
+  // The generator makes no step if it has no gradient.
   CHECK(trainer.callback<toy::Recorder>().count("OptimizerStep") == steps * per_step + steps / 2);
   CHECK(trainer.callback<toy::Recorder>().count("StepEnd") == steps);
 
@@ -456,7 +456,7 @@ TEST_CASE("a training that is done, or cancelled, says so instead of making a st
   CHECK(cancelled.finish().stop_reason == "enough");
 }
 
-/// Does nothing; an error must name it and its event.
+/// A callback that does nothing. An error must name it and its event.
 struct Measures {
   void on(const etude::BatchFetched&) const {}
 };

@@ -153,7 +153,7 @@ TEST_CASE("a training that goes on failing stops, after three returns or fifty s
   CHECK(skips.state().global_step == 0);
 }
 
-/// From the first StepEnd on, if there is one, `is_bad` is true.
+/// Sets `is_bad` at the first StepEnd.
 struct Spoils {
   bool* is_bad = nullptr;
   int throws_after = 0;  // skipped updates
@@ -241,7 +241,7 @@ TEST_CASE("a resumed training counts the updates that were skipped before") {
   CHECK(output.stop_reason.starts_with("the last 50 updates have been skipped, since"));
   CHECK(output.global_step == 1);
   CHECK(second.callback<Spoils>().skipped == 19);
-  // The training that stopped comes to the same batches again.
+  // A resumed training gets the same batches again.
   etude::Trainer<Spoils> third(spoilt(args, 7, is_bad), Spoils{&is_bad});
   CHECK(third.train({.resume_from_checkpoint = true}).stop_reason.starts_with("the last 50 updates"));
   CHECK(third.callback<Spoils>().skipped == 0);

@@ -23,8 +23,8 @@ namespace loop_out_of_memory_test {
 
 // When memory runs out, training continues with smaller parts, and the failed attempt leaves no trace.
 
-/// Has room for so many examples. Random numbers and a running sum in its output reveal traces of a failed
-/// attempt.
+/// Runs out of memory with more than `room` examples. Random numbers and a running sum in its output reveal
+/// traces of a failed attempt.
 struct SmallImpl : torch::nn::Module {
   explicit SmallImpl(std::int64_t room_ = 1'000'000, double noise_ = 0) : room(room_), noise(noise_) {}
   torch::Tensor forward(torch::Tensor x) {
@@ -39,7 +39,7 @@ struct SmallImpl : torch::nn::Module {
   }
   std::int64_t room;
   double noise;
-  std::int64_t roomy_calls = 0;  // the first calls in training, which have room for everything
+  std::int64_t roomy_calls = 0;  // number of first training calls with room for everything
   std::vector<std::int64_t> sizes;
   torch::Tensor weight = register_parameter("weight", torch::ones({1}));
   torch::Tensor seen = register_buffer("seen", torch::zeros({}));
@@ -168,7 +168,7 @@ TEST_CASE("a checkpoint's batch size is overridden by a new argument, and by les
   Bare<etude::DefaultFlowCallback>(ten(Small(8), args)).train();
   CHECK(resumed_with(Small(1000), 12, folder).train_batch_size == 12);
   CHECK(resumed_with(Small(6), 10, folder).train_batch_size == 6);
-  // A checkpoint of Hugging Face's has the size only in trainer_state.json.
+  // A checkpoint of Hugging Face's Trainer has the size only in trainer_state.json.
   for (const auto* file : {"training_args.json", "training_progress.json", "etude_manifest.json"})
     REQUIRE(std::filesystem::remove(folder / "checkpoint-2" / file));
   CHECK(resumed_with(Small(1000), 10, folder).train_batch_size == 8);

@@ -315,7 +315,7 @@ struct Seen {
   }
 };
 
-/// 1000, 1001, ... in its first epoch, 2000, ... in the second.
+/// A stream of 1000, 1001, ... in its first epoch and 2000, 2001, ... in the second.
 struct Numbers {
   double first = 0;
   std::int64_t epoch = 0, place = 0;

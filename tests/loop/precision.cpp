@@ -63,7 +63,7 @@ std::vector<torch::Tensor> copies_of(const std::vector<torch::Tensor>& weights) 
   return copies;
 }
 
-/// The largest difference of an element.
+/// The largest difference between two elements.
 double distance(const std::vector<torch::Tensor>& a, const std::vector<torch::Tensor>& b) {
   double largest = 0;
   for (std::size_t i = 0; i < a.size(); ++i)
@@ -454,7 +454,7 @@ TEST_CASE("an evaluation with converted weights predicts float32, and leaves the
     etude::Trainer<etude::ModelEmaCallback> trainer(options);
     trainer.train();
     const std::string inside = bf16 ? "BFloat16" : "Half";
-    // In each epoch a step, an evaluation, and one of ModelEmaCallback's average.
+    // In each epoch: a step, an evaluation of the model, and one of ModelEmaCallback's average.
     CHECK(net->types == Types({"Float", inside, inside, "Float", inside, inside, "Float", inside, inside}));
     const auto before = copies_of(net->parameters());
     const auto predicted = trainer.predict({inputs(), targets()}).predictions[0];

@@ -33,7 +33,7 @@ struct Replay {
                (torch::Tensor, values, "targets", torch::zeros({8, 1})), (std::int64_t, added, "so far", 0));
 };
 
-/// A walk whose places fill a ring, from which batches are drawn.
+/// A random walk whose places fill a ring buffer, from which batches are drawn.
 struct World {
   ETUDE_STRUCT(World, (Replay, replay, "past places"), (torch::Tensor, place, "now, undefined at first"),
                (std::int64_t, tick, "places so far", 0), (std::mt19937, engine, "draws rows"));
@@ -119,7 +119,7 @@ TEST_CASE("a loop of step() goes on exactly: abandoned, interrupted, with an asy
   }
 }
 
-/// Has a next() that changes the program's variables, and no state of its own.
+/// A dataset without a state, whose next() changes the program's variables.
 struct Collected {
   World* world = nullptr;
   std::optional<etude::Example> next() {
@@ -285,7 +285,7 @@ TEST_CASE("of a large tensor, a checkpoint writes the parts that have changed, a
   CHECK(!std::filesystem::equivalent(part(1, 3), part(2, 3)));
   std::filesystem::remove_all(folder / "checkpoint-1");
   big = torch::Tensor();
-  train(3);  // links to what another process has written
+  train(3);  // links to files that an earlier trainer has written
   CHECK(std::filesystem::equivalent(part(2, 0), part(3, 0)));
   CHECK(big.sizes() == std::vector<std::int64_t>{7, 500000});
   CHECK(torch::equal(big[6].slice(0, 0, 4), torch::tensor({1.0F, 1.0F, 1.0F, 0.0F})));

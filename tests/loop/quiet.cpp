@@ -19,7 +19,7 @@
 
 namespace loop_quiet_test {
 
-/// The settings of the process: handlers of signals, and LibTorch's threads.
+/// The settings of the process: signal handlers, and LibTorch's number of threads.
 struct Settings {
   std::vector<void (*)(int)> handlers;
   int threads;

@@ -195,7 +195,7 @@ TEST_CASE("processes with shares of the optimizer's state and of the gradients t
   }
 }
 
-/// Trains in fp16 with examples, in the second process's part of the second batch, whose gradients overflow.
+/// Trains in fp16. The gradients of some examples overflow, all of them in the second process.
 template <class Policy>
 void overflow_in_one() {
   const auto line = [] {
@@ -259,7 +259,7 @@ TEST_CASE("an optimizer that needs whole parameters is refused with shards") {
   try {
     trainer.train();
     FAIL("no exception");
-  } catch (const std::exception& error) {  // perhaps that another process left for that reason
+  } catch (const std::exception& error) {  // may say that another process left for that reason
     CHECK(std::string(error.what()).find("optim is adafactor: must be one of adamw_torch") !=
           std::string::npos);
   }
@@ -673,7 +673,7 @@ TEST_CASE("a trainer without the policy refuses to be one of several processes")
   }
 }
 
-/// Takes its time in one process.
+/// Sleeps longer in one process than in the others.
 struct SlowIn {
   std::int64_t rank = -1;
   void on(const etude::BackwardEnd& e) const {
@@ -704,7 +704,7 @@ TEST_CASE("a process that makes the others wait is named once, in a warning") {
 
 TEST_CASE("two processes that send gradients in buckets of ddp_bucket_cap_mb train as one") {
   if (toy::launches(2)) return;
-  // Three layers of 1.1 MiB each: in one bucket, or in one each.
+  // Three layers of 1.1 MiB each: in one bucket, or in one bucket each.
   const auto wide = [] {
     torch::manual_seed(3);
     torch::nn::Sequential net(torch::nn::Linear(5, 540));

@@ -1,4 +1,4 @@
-// The moments that TrainerControl documents.
+// Requests are honoured at the moments that TrainerControl documents.
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>

@@ -116,8 +116,8 @@ TEST_CASE("a stream that ends earlier in one process is refused where it ends") 
       contains(fault_in_training(options), "train_dataset has no more batches in 1 of 2 processes: must be"));
 }
 
-/// Plain LibTorch: batch k of an epoch has the examples of batch k of all parts, and each example of an
-/// update counts as much as another.
+/// Plain LibTorch: batch k of an epoch has the examples of batch k of all parts, and all examples of an
+/// update count equally.
 std::vector<torch::Tensor> trained_by_hand(const std::vector<std::pair<std::int64_t, std::int64_t>>& parts,
                                            std::int64_t group) {
   auto model = net();
@@ -236,7 +236,7 @@ TEST_CASE("alone, data that is divided already is the whole") {
   check_weights(trainer, trained_by_hand({{0, 7}}, 1));
 }
 
-/// Depends on the order of the examples.
+/// A metric that depends on the order of the examples.
 etude::Metrics score(const etude::EvalPrediction& p) {
   const auto places = torch::arange(1, p.label_ids[0].size(0) + 1).to(torch::kDouble);
   return {{"score", (p.predictions[0].sum(1).to(torch::kDouble) * places).sum().item<double>()},

@@ -29,7 +29,7 @@ using etude::LossOutput;
 using etude::Model;
 using Weights = std::vector<torch::Tensor>;
 
-/// A generator of points and a discriminator that tells them from others.
+/// A generator of points and a discriminator that tells them from real ones.
 struct GanImpl : torch::nn::Module {
   torch::Tensor forward(torch::Tensor z) { return generator(z); }
   torch::nn::Linear generator{register_module("generator", torch::nn::Linear(2, 2))};
@@ -92,7 +92,7 @@ etude::TrainerOptions in_turn(const etude::TrainingArguments& args, std::int64_t
                 .every = every}}}};
 }
 
-/// The hand-written loop for this.
+/// The hand-written loop that `in_turn` must match.
 Weights by_hand(std::int64_t batch_size, std::int64_t every = 1) {
   auto net = gan();
   const auto [z, x] = data();
@@ -145,7 +145,7 @@ void check_equal(const Weights& a, const Weights& b) {
 
 using Quiet = etude::Without<etude::PrinterCallback>;
 
-/// Makes the steps itself. The points of the generator serve both losses, as in many programs.
+/// Makes the steps itself. Uses the generator's points for both losses, as many programs do.
 template <class... List>
 struct ByHand final : etude::TrainerBase<ByHand<List...>, Quiet, List...> {
   using Base = etude::TrainerBase<ByHand<List...>, Quiet, List...>;
@@ -471,7 +471,7 @@ TEST_CASE("callbacks that read an optimizer read all, or refuse several") {
         }).starts_with("StochasticWeightAveragingCallback can't be used with several optimizers"));
 }
 
-/// A discriminator whose gradients overflow in the second step.
+/// Makes the discriminator's gradients overflow in the second step.
 struct Overflows {
   void on(etude::BackwardBegin& e) {
     if (e.state.global_step == 1 && e.optimizer == e.optimizers.begin()->optimizer.get())
@@ -542,7 +542,7 @@ TEST_CASE("on_non_finite leaves out the rest of a step, from the optimizer whose
   const auto output = stops.train();
   CHECK(
       output.stop_reason.starts_with("the gradients of step 2 for the optimizer 'generator' aren't finite"));
-  CHECK(output.global_step == 2);  // the discriminator has made its part
+  CHECK(output.global_step == 2);  // the discriminator has made its step
 
   args.on_non_finite = etude::OnNonFinite::restore;
   etude::Trainer<Quiet, Poison> restores(in_turn(args), Poison{.optimizer = 1});

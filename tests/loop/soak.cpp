@@ -1,5 +1,4 @@
-// A long training holds as much memory, and as many descriptors and threads, at its end as after a fifth of
-// it.
+// At its end, a long training holds no more memory, descriptors and threads than after a fifth of its steps.
 // `./dev test --all` makes 1,000,000 steps.
 
 #include <doctest/doctest.h>
@@ -26,7 +25,7 @@ struct Usage {
   std::int64_t memory = 0, descriptors = 0, threads = 0;
 };
 
-/// Takes the process's resources at each twentieth of the training.
+/// Records the process's resources after each twentieth of the training.
 struct Watch {
   std::vector<Usage> usages = {};
   void on(const etude::StepEnd& e) {
@@ -56,7 +55,8 @@ TEST_CASE("memory, descriptors and threads don't grow with the steps") {
 
   const auto& usages = trainer.callback<Watch>().usages;
   REQUIRE(usages.size() == 20);
-  // A checkpoint that is being written, or a worker that begins an epoch, holds some for a moment.
+  // Uses the least of several records, because a checkpoint in writing and a starting worker hold some
+  // resources for a moment.
   const auto least = [&](auto begin, auto end, std::int64_t Usage::*field) {
     return (*std::min_element(begin, end,
                               [&](const Usage& a, const Usage& b) { return a.*field < b.*field; })).*
@@ -65,7 +65,7 @@ TEST_CASE("memory, descriptors and threads don't grow with the steps") {
   const auto early = usages.begin() + 4, late = usages.end() - 4;
   CHECK(least(late, usages.end(), &Usage::descriptors) <= least(early, early + 4, &Usage::descriptors));
   CHECK(least(late, usages.end(), &Usage::threads) <= least(early, early + 4, &Usage::threads));
-  // 200 logs, 200 evaluations and their texts; the allocator's fragments.
+  // Leaves room for 200 logs, 200 evaluations and their texts, and for the allocator's fragmentation.
   CHECK(least(late, usages.end(), &Usage::memory) - least(early, early + 4, &Usage::memory) < 4 << 20);
   MESSAGE(steps << " steps: " << usages[4].memory / 1024 << " KiB after a fifth, "
                 << usages.back().memory / 1024 << " KiB at the end");

@@ -28,7 +28,7 @@ using Quiet = etude::Without<etude::PrinterCallback>;
 
 constexpr std::int64_t users = 40, examples = 24, batch_size = 3;
 
-/// A table of which a batch reads a few rows, and a dense head.
+/// A table with a dense head. Each batch reads a few rows of the table.
 struct TableImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& user) { return head(table(user)).squeeze(1); }
 
@@ -43,7 +43,7 @@ Table seeded() {
   return Table();
 }
 
-/// Some batches have a user twice; none has those from 30 on.
+/// Some batches have a user twice; none has a user from 30 on.
 std::pair<torch::Tensor, torch::Tensor> data() {
   const auto user = (torch::arange(examples) * 7 / 2).to(torch::kLong).remainder(10) * 3;
   return {user, torch::sin(user.to(torch::kFloat))};

@@ -1,6 +1,7 @@
-// Every argument that several processes may disagree about, with every stage of a training and every policy,
-// drawn at random: a training either equals that of one process, or is refused with an error from the table
-// in docs/several-processes.md. A training that waits for a process that never comes ends at `ddp_timeout`.
+// Draws at random the arguments that several processes may disagree about, for every stage of a training and
+// every policy. A training must either give the same result as one process, or be refused with an error from
+// the table in docs/several-processes.md. A training that waits for a process that never comes ends at
+// `ddp_timeout`.
 
 #include <doctest/doctest.h>
 #include <torch/nn/modules/activation.h>
@@ -46,7 +47,7 @@ using toy::sines::net;
 enum class Way { train, resume, by_hand };
 enum class Added { nothing, best, ema, averaging, spikes, patience, unfreezing, top };
 
-/// What is drawn for one training.
+/// The random choices for one training.
 struct Draw {
   etude::TrainingArguments args = toy::arguments();
   Way way = Way::train;
@@ -126,8 +127,8 @@ Draw drawn(unsigned seed, int stage) {
   return draw;
 }
 
-/// A part of the error with which a stage (0: nothing is divided) refuses a training, or "". Has the rows of
-/// the table.
+/// A part of the error with which a stage (0: nothing is divided) refuses a training, or "". Follows the rows
+/// of that table.
 std::string refusal(const Draw& draw, int stage) {
   const auto& args = draw.args;
   if (stage == 3 && args.bf16_full_eval) return "bf16_full_eval is true: must be false with";

@@ -52,7 +52,7 @@ etude::TrainerOptions problem(bool cuda_graph) {
           .eval_dataset = {x, torch::randint(3, {125})}};
 }
 
-/// The trainings here run the code for a GPU.
+/// While it lives, trainings run the code for a GPU.
 struct AsOnAGpu {
   AsOnAGpu() {
     tape::register_for_cpu();

@@ -68,7 +68,7 @@ TEST_CASE(
   CHECK(hosted.outcome() == whole.outcome());
   CHECK(output.global_step == 6);
   CHECK(output.stop_reason == "");
-  // Before it, train() makes a loader and counts the steps of its epochs.
+  // Before TrainBegin, train() makes a loader and counts the steps of its epochs.
   const auto from_train_begin = [](const Run& run) {
     const auto& all = run.trainer->callback<toy::Recorder>().heard;
     return std::vector(std::ranges::find(all, "TrainBegin"), all.end());
@@ -197,7 +197,7 @@ TEST_CASE(
   CHECK(trainer.step(number(1), number(2)).global_step == 1);
 }
 
-/// Outlives its trainer.
+/// Records the end events in a string that outlives the trainer.
 struct Ends {
   std::string* heard;
   void on(const etude::EpochEnd&) const { *heard += "EpochEnd "; }

@@ -13,7 +13,7 @@
 
 namespace loop_stream_state_test {
 
-/// Counts to a million, with a state that says how often it was asked for.
+/// An endless stream that counts how often its state is requested.
 struct Counter {
   std::int64_t* times;
   std::int64_t place = 0;

@@ -112,7 +112,8 @@ TEST_CASE("a loss that counts its items weights each item equally, however micro
     return std::pair{model->bias.item<double>(), logged(trainer.state(), 0, "loss")};
   };
   const auto [whole_bias, whole_loss] = train(6, 1);
-  // Targets that count: 1 (x = 0), 2, 2, 2 of x = 3/6, 4/6, 5/6: bias gradient is -2 times their mean.
+  // The targets that count are 1 for x = 0, and 2 for x = 3/6, 4/6 and 5/6. The bias gradient is -2 times
+  // their mean.
   CHECK(whole_bias == doctest::Approx(2 * (1 + 2 + 2 + 2) / 4.));
   for (const auto& [batch, group] : {std::pair{2, 3}, {1, 6}, {3, 2}}) {
     const auto [bias, loss] = train(batch, group);

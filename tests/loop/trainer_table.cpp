@@ -26,7 +26,7 @@ struct Listens final : etude::TrainerBase<Listens, etude::NoDefaultCallbacks, Co
   void on(const etude::EpochEnd&) {}
 };
 
-/// The number of events that a trainer hears, or whose handlers may change them.
+/// These functions count the events that a trainer hears, and the events that its handlers may change.
 template <class Trainer, class... Events>
 constexpr int heard(etude::events<Events...>) {
   return (0 + ... + (Trainer::event_table().template slot<Events>().raise != nullptr));

@@ -31,7 +31,7 @@ class In {
   std::filesystem::path before_ = std::filesystem::current_path();
 };
 
-/// Changes to another folder when a step begins, after the other callbacks' TrainBegin.
+/// Changes to another folder when a step begins, once the other callbacks have handled TrainBegin.
 struct Wanders {
   std::filesystem::path to;
   std::string given = {};

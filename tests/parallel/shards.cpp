@@ -38,7 +38,7 @@ using Make = std::function<std::unique_ptr<etude::Optimizer>(const Groups&)>;
 constexpr std::int64_t items = 12;  // in each backward pass of all ranks together
 
 // Parameters of two dtypes, in groups with different weight decay. Gradients are sums of whole numbers, so
-// that they are the same whatever the order of summation.
+// they don't depend on the order of summation.
 struct Model {
   Model() {
     add("matrix", torch::randn({33, 7}, generator), 0);

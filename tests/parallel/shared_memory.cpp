@@ -42,7 +42,7 @@ Faults as_ranks(std::int64_t world, const etude::SharedMemoryOptions& options, c
   });
 }
 
-/// Joins as the rank that this process is.
+/// Joins the other processes with this process's rank.
 std::unique_ptr<etude::Communicator> join(std::chrono::milliseconds timeout = std::chrono::seconds(30)) {
   return etude::join_processes(etude::find_launch(), {.timeout = timeout, .warn = [](const std::string& why) {
                                                         throw etude::Error(why);
@@ -188,7 +188,7 @@ TEST_CASE("a barrier holds until all have come") {
 TEST_CASE("ranks that send different messages are told both") {
   const auto faults = as_ranks(
       2, {}, [](etude::Communicator& ranks) { ranks.sum(torch::ones({ranks.rank() == 0 ? 3 : 5})); });
-  // Either may come first.
+  // Either message may come first.
   CHECK(toy::contains(faults[0], "12 bytes of Float in a sum"));
   CHECK(toy::contains(faults[0], "20 bytes of Float in a sum"));
   CHECK(toy::contains(faults[1], "rank 1 of 2: rank "));

@@ -36,7 +36,7 @@ torch::Tensor whole_batch(std::int64_t n, std::int64_t dims, torch::ScalarType t
       .to(type);
 }
 
-// The outputs' factors in the loss.
+// The factors by which the loss multiplies the outputs.
 torch::Tensor factors(const torch::Tensor& batch) {
   return torch::arange(batch.numel(), torch::kDouble).mul(1.3).cos().reshape(batch.sizes()).to(batch.dtype());
 }

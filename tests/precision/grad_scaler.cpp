@@ -58,7 +58,7 @@ TEST_CASE("an overflow skips the optimizer that has it, keeps its momentum, and 
   CHECK(a[0].item<double>() == 0.5);
   CHECK(b[0].item<double>() == 0);
   CHECK(run(1));
-  CHECK(a[0].item<float>() == doctest::Approx(0.5 - 0.5 * 1.9));  // as if the skipped step had never been
+  CHECK(a[0].item<float>() == doctest::Approx(0.5 - 0.5 * 1.9));  // as if the skipped step hadn't happened
   CHECK(run(1));
   CHECK(scaler.get_scale() == 8);
 }

@@ -18,11 +18,11 @@ class Accumulation {
   void vary(AccumulationOf of) { of_ = std::move(of); }
   bool varies() const { return static_cast<bool>(of_); }
 
-  /// The number in that epoch. Throws ArgumentError unless it is at least 1.
+  /// Returns the number for `epoch`. Throws ArgumentError unless it is at least 1.
   std::int64_t in(std::int64_t epoch) const;
 
-  /// The function `in`, of epochs counted from `first`, which refers to this object; empty if the number is
-  /// the same in all epochs.
+  /// Returns `in` as a function of epochs counted from `first`. It refers to this object, and is empty if the
+  /// number is the same in all epochs.
   AccumulationOf by_epoch(std::int64_t first = 0) const;
 
   void begin_epoch(std::int64_t epoch) { steps_ = in(epoch); }

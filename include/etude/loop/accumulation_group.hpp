@@ -27,12 +27,12 @@ class AccumulationGroup {
   std::int64_t tokens = 0;        ///< the group's input tokens that count as seen
   double floating_point_ops = 0;  ///< of its micro-batches
 
-  /// The number of items that `compute_loss` is given, if the loss counts any.
+  /// Add to or set the number of items that `compute_loss` gets, if the loss counts items.
   void add_items(double items) { num_items_ = num_items_.value_or(0) + items; }
   void set_num_items(std::optional<double> items) { num_items_ = items; }
   std::optional<double> num_items() const;
 
-  /// How the losses of its micro-batches add up and, if they do so by divisors, the group's divisor.
+  /// Set how the micro-batches' losses add up and, if they are weighted by divisors, the group's divisor.
   void set_reduction(LossReduction reduction) { reduction_ = reduction; }
   void set_divisor(std::optional<LossDivisor> divisor) { divisor_ = std::move(divisor); }
   const std::optional<LossDivisor>& divisor() const;
@@ -43,7 +43,7 @@ class AccumulationGroup {
     if (const auto arrive = std::exchange(arrive_, nullptr)) arrive();
   }
 
-  /// Adds the loss of a micro-batch, or of a part of one, that is done.
+  /// Adds the loss of a finished micro-batch, or of a finished part of one.
   void add_loss(torch::Tensor loss) { losses_.push_back(std::move(loss)); }
   /// Forgets the losses, and a part that an exception has left unfinished.
   void forget_losses() {
@@ -51,7 +51,7 @@ class AccumulationGroup {
     part_share_ = 1;
   }
   const std::vector<torch::Tensor>& losses() const { return losses_; }
-  /// Their sum; undefined without any.
+  /// Returns the sum of the losses; undefined if there are none.
   torch::Tensor loss() const;
 
   /// Passes a micro-batch to `run` in parts of at most `part_size` examples.
@@ -73,20 +73,20 @@ class AccumulationGroup {
   /// Begins a micro-batch. `share`: the fraction of its examples that this process has, if there are several
   /// processes; `divisor`: the divisor of its loss, if known.
   void set_batch(double share, std::optional<LossDivisor> divisor = {});
-  /// The divisor of the part under way, where `in_parts` makes several.
+  /// Sets the divisor of the part under way, if `in_parts` makes several.
   void set_part_divisor(std::optional<LossDivisor> divisor) { part_divisor_ = std::move(divisor); }
   /// Whether the micro-batch under way only keeps this process in step with the others.
   bool is_padding() const { return batch_share_ == 0; }
 
-  /// The fraction of the group's examples, over all processes, that the current micro-batch or part has, if
-  /// all micro-batches are equally large.
+  /// The fraction of the group's examples, over all processes, that is in the current micro-batch or part.
+  /// Assumes that all micro-batches are equally large.
   double share_of_examples() const { return batch_share_ * part_share_ / static_cast<double>(size_); }
-  /// The factor with which the loss of the current micro-batch or part adds up to the group's: 1 if losses
-  /// are sums, the fraction of the group's divisor if that is known, and otherwise `share_of_examples`. Unset
-  /// if a divisor is on a device.
+  /// The factor by which the loss of the current micro-batch or part is added to the group's loss: 1 if
+  /// losses are sums, its fraction of the group's divisor if that is known, and otherwise
+  /// `share_of_examples`. Unset if a divisor is on a device.
   std::optional<double> share() const;
-  /// `loss` times that share; 0 if it is a mean over nothing. `outputs` are the outputs that the loss depends
-  /// on.
+  /// Returns `loss` times `share()`, or 0 if `loss` is a mean over nothing. `outputs` are the outputs that
+  /// the loss depends on.
   torch::Tensor share_of(torch::Tensor loss, const Tensors& outputs = {}) const;
   /// Whether the losses add up as they are.
   bool adds_up() const { return reduction_ == LossReduction::sum; }

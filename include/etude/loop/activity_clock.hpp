@@ -33,14 +33,14 @@ class ActivityClock {
   /// Whether a trace is recorded.
   bool traces() const { return trace_ != nullptr; }
 
-  /// Ends the training on the clock, unless that is done: writes the trace, and prints the table and advice
-  /// where `log_level` shows them. Reports errors on the terminal.
+  /// Stops timing the training, unless that is done already: writes the trace, and prints the table and
+  /// advice if `log_level` shows them. Reports errors on the terminal.
   void finish() noexcept;
 
   /// An activity that lasts as long as this object; the previous activity continues afterwards.
   class Scope {
    public:
-    /// `is_shown`: as a part of the trace.
+    /// `is_shown`: whether the trace contains it.
     Scope(ActivityClock& clock, TimedActivity activity, bool is_shown = true);
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
@@ -94,10 +94,10 @@ class ActivityClock::Step : Slice {
   Step(ActivityClock& clock, std::int64_t number) : Slice(clock, "step", number) { ++clock.steps_; }
 };
 
-/// A training on the clock, which ends with this object, even if an exception ends it.
+/// Times a training for as long as this object lives, even if an exception ends the training.
 class ActivityClock::Run {
  public:
-  /// All of these must outlive it. `outside`: the activity for time outside of any other. Throws
+  /// All of these must outlive this. `outside`: the activity for time outside all others. Throws
   /// CheckpointError if the folder of `trace_file` can't be created.
   Run(ActivityClock& clock, const TrainingArguments& args, FileSystem& files, bool on_cpu,
       TimedActivity outside = TimedActivity::other);

@@ -11,7 +11,8 @@
 
 namespace etude::inline v0 {
 
-/// Slices of time in memory, which become a file in Chrome's trace format. Names must outlive it.
+/// Collects slices of time in memory, and writes them to a file in Chrome's trace format. Names must outlive
+/// this.
 class ActivityTrace {
  public:
   using Clock = std::chrono::steady_clock;
@@ -21,7 +22,7 @@ class ActivityTrace {
 
   explicit ActivityTrace(std::size_t most = most_slices) : most_(most) {}
 
-  /// A negative `number` stands for none.
+  /// A negative `number` means that there is none.
   void add(std::string_view name, std::string_view category, std::int64_t number, Clock::time_point begin);
 
   /// The number of slices beyond the limit.

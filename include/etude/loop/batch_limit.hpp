@@ -6,9 +6,9 @@
 
 namespace etude::inline v0 {
 
-/// The value of the environment variable ETUDE_LIMIT_BATCHES, with which every trainer ends its epochs and
-/// evaluations early, as with `LimitBatchesCallback`. It is a number of batches; nullopt if it isn't set,
-/// empty or "none". Throws ArgumentError for anything else.
+/// Returns the value of the environment variable ETUDE_LIMIT_BATCHES: the number of batches after which every
+/// trainer ends its epochs and evaluations, as with `LimitBatchesCallback`. Returns nullopt if the variable
+/// is unset, empty or "none". Throws ArgumentError for anything else.
 std::optional<std::int64_t> batch_limit_of_environment();
 
 /// Sets ETUDE_LIMIT_BATCHES for as long as it lives, then restores it. No other thread may use the

@@ -6,8 +6,8 @@
 
 namespace etude::inline v0 {
 
-/// The trainer's methods that are running. They must all be on one thread, and none too deeply nested in
-/// itself, as when a callback evaluates whenever an evaluation begins.
+/// The trainer's methods that are running. All must run on one thread, and none may be nested too deeply in
+/// itself, as happens if a callback evaluates whenever an evaluation begins.
 class Calls {
  public:
   enum Method { train, step, evaluate, predict, log, save_checkpoint, save_state, save_model };

@@ -13,12 +13,12 @@ namespace detail {
 /// Gathers these tensors from the other processes, each named "ranks.RANK.NAME".
 StateDict tensors_of_others(const Ranks& ranks, const StateDict& own);
 
-/// The contents of a checkpoint's file of carried state: this process's, and the other processes' as
-/// "ranks.RANK.NAME". With `in_group`, in the middle of an accumulation group, also the state at the group's
-/// beginning, as "group.NAME".
+/// Returns the carried state for a checkpoint: this process's tensors, and those of the other processes as
+/// "ranks.RANK.NAME". If `in_group` (the middle of an accumulation group), also returns the state at the
+/// group's beginning, as "group.NAME".
 StateDict carried_state_of_all(const Ranks& ranks, const Trained& trained, bool in_group);
 
-/// Keeps only this process's part of a checkpoint's carried state, for the place where the training
+/// Keeps only this process's part of a checkpoint's carried state, at the position where the training
 /// continues.
 void take_own_carried(const RunSettings& run, const RunPosition& now, ResumePoint& point);
 

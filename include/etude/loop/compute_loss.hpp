@@ -22,7 +22,7 @@ namespace etude::inline v0 {
 /// `outputs` without those named in `keys`.
 Tensors without_keys(const Tensors& outputs, const std::vector<std::string>& keys);
 
-/// The loss of a model that computes it itself: its output named "loss", or its first.
+/// Returns the loss that a model computes itself: its output named "loss", or else its first output.
 LossOutput own_loss(const Tensors& outputs);
 
 /// Describes where a batch caused an exception: the model, `moment` and the batch's contents.
@@ -36,14 +36,15 @@ inline std::optional<torch::ScalarType> autocast_dtype(const TrainingArguments& 
 /// Converts a bfloat16 or float16 tensor to float32, and returns any other unchanged.
 torch::Tensor as_float32(const torch::Tensor& tensor);
 
-/// Returns the batch or, if the weights were cast, `cast`, set to a copy with inputs of the weights' type.
+/// Returns the batch or, if the weights were cast, sets `cast` to a copy with inputs of the weights' type and
+/// returns it.
 inline const Batch& in_type_of_weights(const TrainerCore& core, const Batch& batch,
                                        std::optional<Batch>& cast) {
   return core.weights_are ? cast.emplace(with_inputs_as(batch, *core.weights_are)) : batch;
 }
 
-/// The result of `compute()`, which runs under autocast if the arguments ask for it. In that case, and if the
-/// weights were cast, the loss and outputs are float32.
+/// Runs `compute()`, under autocast if the arguments ask for it, and returns its result. With autocast, and
+/// if the weights were cast, the loss and outputs are float32.
 template <std::invocable Compute>
 LossOutput in_precision(const TrainerCore& core, Compute compute) {
   const auto dtype = autocast_dtype(core.args);
@@ -80,7 +81,7 @@ LossOutput compute_loss(TrainerCore& core, const Batch& batch, std::optional<dou
 /// output isn't a loss if it is the only one, or if no output of a single example has dimensions.
 LossOutput outputs_without_labels(TrainerCore& core, const Batch& batch);
 
-/// The parts of a loss that are logged, detached. Throws DataError for a part that isn't one element.
+/// Returns the parts of a loss that are logged, detached. Throws DataError for a part that isn't one element.
 Tensors parts_of(const LossOutput& computed);
 
 /// Adds the parts of a micro-batch's loss to the next log, averaged as the loss is.

@@ -28,14 +28,14 @@
 
 namespace etude::inline v0 {
 
-/// The object that a trainer's method has made. Throws ArgumentError if it is null.
+/// Returns the object that a trainer's method has made. Throws ArgumentError if it is null.
 template <class T>
 std::unique_ptr<T> made_by(std::string_view method, std::unique_ptr<T> made) {
   if (!made) throw ArgumentError(std::string(method) + " gave a null pointer");
   return made;
 }
 
-/// The state that the loops work on: everything of a trainer that doesn't depend on its type.
+/// The state that the loops work on: the members of a trainer that don't depend on its type.
 struct TrainerCore : RunSettings, RunPosition, Trained, RunReports {
   TrainerCore();
 
@@ -67,14 +67,14 @@ struct TrainerCore : RunSettings, RunPosition, Trained, RunReports {
 
   /// Resets the state of the previous training.
   void begin_training();
-  /// Writes into the state which process this is.
+  /// Writes to the state whether this is the first process of all, and of its machine.
   void set_process();
 
-  /// Fills the plan's numbers into `run_config`, and those of the `whole` training, if it has several phases,
-  /// into the state.
+  /// Copies the plan's numbers to `run_config`, and the numbers of the `whole` training to the state. The two
+  /// plans differ if there are several phases.
   void set_plan(const TrainPlan& plan, const TrainPlan& whole);
 
-  /// Optimizer and schedule according to the options and arguments.
+  /// Make the optimizer and the schedule that the options and arguments specify.
   std::unique_ptr<Optimizer> make_optimizer();
   std::unique_ptr<LRScheduler> make_scheduler(std::int64_t max_steps);
 
@@ -84,24 +84,24 @@ struct TrainerCore : RunSettings, RunPosition, Trained, RunReports {
   /// Writes the dataset's state into the position, unless it is kept after each batch. Does nothing in the
   /// middle of an update, where the state is unknown.
   void ask_dataset_state();
-  /// The position after an update of `micro_batches` more micro-batches. The epoch's number of `examples` and
-  /// the dataset's state come from the stream of batches.
+  /// Returns the position after an update of `micro_batches` more micro-batches. `examples`, the number in
+  /// the epoch so far, and the dataset's state come from the stream of batches.
   DataPosition position_after(std::int64_t examples, std::shared_ptr<const DatasetState> dataset_state,
                               std::int64_t micro_batches) const;
-  /// Whether each of several processes brings different batches: of a dataset that is already divided, of a
-  /// loader that doesn't divide it, or from a program's own loop.
+  /// Whether there are several processes, each of which brings different batches: from a dataset that is
+  /// already divided, from a loader that doesn't divide it, or from a program's own loop.
   bool brings_own_batches() const;
-  /// The batches left in the epoch under way, in the process that has most; unset if some process doesn't
-  /// know.
+  /// The number of batches left in the epoch under way, in the process that has the most; unset if any
+  /// process doesn't know its number.
   std::optional<std::int64_t> batches_left() const;
   /// Identifies the training examples of all processes.
   DatasetInfo train_dataset_info() const;
-  /// The number of items that a loss of these labels is divided by, if it may take that number.
+  /// The number of items by which the loss for these labels is divided, if the loss may count items.
   std::optional<double> items_in(const Tensors& labels) const;
   /// How the losses of a batch's parts combine into the batch's; known for LibTorch's loss modules, and for
   /// models that report it for the loss that they compute.
   LossReduction loss_reduction() const;
-  /// The divisor of the loss of these labels, if that reduction is `mean`.
+  /// The divisor of the loss for these labels, if `loss_reduction()` is `mean`.
   std::optional<LossDivisor> loss_divisor(const Tensors& labels) const;
   /// Counts the tokens of the group's micro-batches and the divisors of their losses, except for
   /// micro-batches with a share of 0. Returns the divisors, if they are known and needed.
@@ -113,7 +113,7 @@ struct TrainerCore : RunSettings, RunPosition, Trained, RunReports {
   /// Everything about the training's position that TrainerState doesn't hold.
   TrainingProgress current_progress();
 
-  /// Loads saved progress, but keeps what is known of the training examples.
+  /// Loads saved progress, but keeps the description of the current training examples.
   void load_progress(const TrainingProgress& saved);
 
   Context context();

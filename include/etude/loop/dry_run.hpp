@@ -43,7 +43,7 @@ class TrainingDryRun {
   /// Discards gradients, such as those that a step that threw has left behind.
   void forget_step();
 
-  /// Sets the rates of the parameter groups, which keep their proportions: `rate` is the largest.
+  /// Sets the largest learning rate to `rate`, and scales the other parameter groups' rates in proportion.
   void set_learning_rate(double rate);
 
   Optimizer& optimizer() { return *optimizer_; }

@@ -60,7 +60,7 @@ struct RequiredMetric {
   std::string name;
 };
 
-/// A callback of a trainer's list, its type erased.
+/// A callback of a trainer's list, type-erased.
 struct ListedCallback {
   CallbackHandling handling;  // of the vocabulary
   const void* callback;
@@ -94,8 +94,8 @@ ListedCallback listed_callback(const Callback& callback) {
 }  // namespace detail
 
 /// Raises a trainer's events, and makes every exit the same: each open scope gets its end event, every
-/// callback gets the error, and the exception propagates unchanged. The loops use this class, and know
-/// nothing of a trainer's type but its TrainerTable.
+/// callback gets the error, and the exception propagates unchanged. The loops use this class, and know a
+/// trainer's type only by its TrainerTable.
 class EventSource {
  public:
   /// Nothing is raised before `connect`.
@@ -130,7 +130,7 @@ class EventSource {
   std::vector<detail::RequiredMetric> required_metrics() const;
   /// The first callback that reads the model's parameters between steps; empty if none does.
   std::string_view reader_of_parameters() const;
-  /// Whether a callback, or the trainer's `log`, may add metrics to those of an evaluation.
+  /// Whether a callback, or the trainer's `log`, may add metrics to an evaluation.
   bool may_add_metrics() const;
 
   /// Throws ArgumentError for a tracker in `report_to` that isn't among the callbacks.
@@ -147,8 +147,8 @@ class EventSource {
     return slot<Event>().is_written || (runtime_ && runtime_->writes(detail::event_index<Event>()));
   }
 
-  /// Raises an event of the loop, made of the context and `payload`, if anything handles it. Returns it with
-  /// its writers' changes, or nothing.
+  /// Raises an event of the loop, made of the context and `payload`, if anything handles it. Returns the
+  /// event with the handlers' changes, or nothing if no handler exists.
   template <class Event, class... Payload>
   std::optional<Event> raise(Payload&&... payload) {
     if (!hears<Event>()) return std::nullopt;
@@ -167,11 +167,11 @@ class EventSource {
     return handlers_of(std::vector{short_type_name<Events>()...});
   }
 
-  /// The loss after `BackwardBegin`. Throws DataError, naming the callbacks that may have changed it, unless
-  /// it can be differentiated.
+  /// Checks the loss after `BackwardBegin`: throws DataError, naming the callbacks that may have changed it,
+  /// unless it can be differentiated.
   void check_written(const torch::Tensor& loss) const;
 
-  /// Begins a scope that ends with `End`, however it ends.
+  /// Begins a scope. However the scope ends, `End` is raised.
   template <class End>
   void open() {
     open_.push_back(&end_scope<End>);
@@ -263,7 +263,7 @@ class EventSource {
   std::vector<detail::HandledEvent> handlers_of(const std::vector<std::string_view>& names) const;
 
   /// Whether a callback's StopTraining becomes a request, because the other processes continue and need this
-  /// one: true in a training, except where they learn of it immediately.
+  /// one. True in a training with several processes, except where they learn of the stop immediately.
   bool goes_on() const {
     return core_.ranks.several() && core_.is_training() && !core_.ranks.tells_of_stop();
   }
@@ -286,8 +286,8 @@ class EventSource {
   std::exception_ptr reported_;
 };
 
-/// Raises `DataLoaderCreated`, and limits the loader as its handlers decide, or else by the environment,
-/// which doesn't limit predictions.
+/// Raises `DataLoaderCreated`, and limits the loader as its handlers decide. Unless a handler changes it, the
+/// limit is that of ETUDE_LIMIT_BATCHES, or none for predictions.
 void announce_loader(EventSource& events, DataLoader& loader, LoaderUse use);
 
 }  // namespace etude::inline v0

@@ -12,9 +12,9 @@ void place_dataset_error(const TrainingArguments& args, std::string dataset);
 
 }  // namespace detail
 
-/// Runs `fetch`, which reads a batch of the dataset named by `dataset()`. LibTorch's exceptions get that
-/// origin added; others that aren't Etude's pass through unchanged, and their origin is reported on the
-/// terminal.
+/// Runs `fetch`, which reads a batch of the dataset named by `dataset()`. Adds that origin to LibTorch's
+/// exceptions. Exceptions that are neither LibTorch's nor Etude's pass through unchanged, and their origin is
+/// reported on the terminal.
 template <class Fetch, class Dataset>
 auto fetched(const TrainingArguments& args, Fetch fetch, Dataset dataset) {
   try {

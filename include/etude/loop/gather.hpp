@@ -15,7 +15,7 @@ namespace etude::inline v0 {
 
 namespace detail {
 
-/// A prediction whose tensors are `change(tensor)`; its batches are left out.
+/// Returns a prediction with `change` applied to each tensor, and without the batches.
 template <class Change>
 EvalPrediction transformed(const EvalPrediction& prediction, Change change) {
   return {prediction.predictions.transform(change),

@@ -29,13 +29,13 @@ class LogWindow {
   /// Starts over for another training.
   void begin_training();
 
-  /// Begins to measure the training's speed; `tokens` have been seen by then.
+  /// Begins to measure the training's speed; `tokens` is the number of tokens seen so far.
   void start_clock(std::int64_t tokens);
   std::chrono::steady_clock::time_point clock_start() const { return clock_start_; }
 
-  /// The results of an update. Tensors are read no earlier than they are logged.
+  /// Add the results of an update. Tensors aren't read before they are logged.
   void add_loss(const torch::Tensor& loss, std::int64_t step) { loss_.add(loss, 1, step); }
-  /// `optimizer` is the name of one of several; it stands before the number's name in the logs.
+  /// `optimizer` is the name of one of several; the logs put it before the number's name.
   void set_grad_norm(torch::Tensor norm, const std::string& optimizer = "") {
     update_of(optimizer).grad_norm = std::move(norm);
   }
@@ -58,7 +58,7 @@ class LogWindow {
   /// Adds the mean loss of the training if there was a step; warns of losses that weren't finite.
   void sum_up(Metrics& summary, const Model& model);
 
-  /// Writes the window's fields of `progress`, or reads them.
+  /// Write and read the window's fields of `progress`.
   void save(TrainingProgress& progress);
   void load(const TrainingProgress& progress);
 
@@ -86,7 +86,7 @@ class LogWindow {
 
   LastUpdate& update_of(const std::string& optimizer);
   Sums sums();
-  /// The steps since the last log; `are_any`: some process has such a step.
+  /// The steps with such a loss since the last log; `are_any`: whether any process has one.
   NonFiniteSteps non_finite_steps(bool are_any);
   void warn_of_slow_rank(std::int64_t steps, const std::vector<double>& waits);
   double take_loss(std::int64_t global_step, const Sums& sums);

@@ -15,21 +15,21 @@ namespace etude::inline v0 {
 /// Throws `DataError` unless `backward` can be called on `loss`.
 void check_training_loss(const torch::Tensor& loss);
 
-/// Checks the losses of a trainer's steps; what takes time is checked only once per trainer.
+/// Checks the losses of a trainer's steps. Slow checks run only once per trainer.
 class LossCheck {
  public:
   /// All of these must outlive this. There may be no optimizers yet.
   LossCheck(const TrainerOptions& options, const TrainingArguments& args, const Model& model,
             const OptimizerList& optimizers);
 
-  /// Checks a loss against its batch before `backward`. Once it warns of tensors that require gradients,
-  /// contribute to the losses of both of the first two batches, and aren't trained, such as those of a layer
-  /// that wasn't registered. A tensor that exists for one batch only, as for a gradient penalty, doesn't
-  /// count. Throws `DataError` unless `backward` can be called on `loss`.
+  /// Checks a loss against its batch before `backward`. Warns once about tensors that require gradients and
+  /// contribute to the losses of both of the first two batches but aren't trained, such as the weights of a
+  /// layer that wasn't registered. A tensor that exists for one batch only, as for a gradient penalty,
+  /// doesn't count. Throws `DataError` unless `backward` can be called on `loss`.
   void before_backward(const torch::Tensor& loss, const Batch& batch);
 
-  /// The loss of a training step, detached. Throws `DataError` if it is missing, or if the first one that
-  /// isn't detached has left no gradients because `backward` wasn't called on it.
+  /// Returns the loss of a training step, detached. Throws `DataError` if it is missing, or if the first loss
+  /// that isn't detached has left no gradients because `backward` wasn't called on it.
   torch::Tensor after_step(torch::Tensor loss);
 
  private:

@@ -16,7 +16,7 @@ class MissingLabels {
   bool loss_needs_them() const { return loss_needs_them_; }
   void note_loss_needs_them() { loss_needs_them_ = true; }
 
-  /// Warns, once, that the evaluation `prefix` has none for `compute_metrics`.
+  /// Warns, once, that the evaluation `prefix` has no labels for `compute_metrics`.
   void warn(std::string_view prefix);
 
  private:

@@ -53,8 +53,8 @@ class NonFiniteUpdates {
   /// norm counts, which is the same in all of them.
   bool accepts(const torch::Tensor& grad_norm);
 
-  /// Called for an update that wasn't accepted: runs its micro-batches again to find the origin, unless
-  /// `compute_loss` is empty, reports it, and restores buffers, and for `restore` an earlier state. Throws
+  /// Called for an update that wasn't accepted. Runs its micro-batches again to find the origin, unless
+  /// `compute_loss` is empty, and reports it. Restores buffers and, for `restore`, an earlier state. Throws
   /// StopTraining if the training should stop.
   void reject(const std::vector<Batch>& group, std::optional<ComputeLoss> compute_loss);
 

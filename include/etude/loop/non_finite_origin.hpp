@@ -20,7 +20,8 @@ struct NonFiniteOrigin {
 
 /// Runs a batch forward and, if `backward`, backward, without changing gradients, and checks the numbers of
 /// the weights, of the batch, and of each operator. An operator that makes inf or NaN from finite numbers is
-/// named together with the module whose parameter it takes, or that of the last operator that took any.
+/// named together with the module whose parameter it takes. If it takes none, the module is that of the last
+/// operator that took one.
 NonFiniteOrigin find_non_finite(const Model& model, const Batch& batch,
                                 detail::FunctionRef<torch::Tensor(const Batch&)> compute_loss,
                                 bool backward = true);

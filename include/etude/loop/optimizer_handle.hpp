@@ -42,9 +42,9 @@ class OptimizerHandle {
  public:
   OptimizerHandle(TrainerCore& core, std::size_t place) : core_(core), place_(place) {}
 
-  /// Adds the gradients of `loss`, one element, to those of this optimizer's parameters, and of no others. In
-  /// a training step, multiplies the loss by the micro-batch's share of its group, over all processes, and
-  /// with fp16 by the scale.
+  /// Adds the gradients of `loss`, one element, for this optimizer's parameters only. In a training step,
+  /// multiplies the loss by the micro-batch's share of its group, over all processes, and with fp16 by the
+  /// scale.
   void backward(const torch::Tensor& loss) const { core_.backward(loss, place_); }
 
   /// Adds up the gradients of all processes, clips them, updates the parameters and clears the gradients,

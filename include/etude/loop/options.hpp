@@ -37,11 +37,12 @@ DataLoaderOptions train_loader_options(const TrainerOptions& options, const Trai
 DataLoaderOptions eval_loader_options(const TrainerOptions& options, const TrainingArguments& args,
                                       const Dataset& dataset);
 
-/// Warns if the option `optimizer` lacks parameters of the model and holds others instead, as after a layer
-/// was replaced.
+/// Warns if the option `optimizer` lacks parameters of the model and holds foreign ones instead, as after a
+/// layer was replaced.
 void warn_of_stale_optimizer(const TrainerOptions& options);
 
-/// Warns if the best model is the one with the greatest metric, and the metric's name suggests an error.
+/// Warns if the best model is the one with the greatest metric although the metric's name, such as "mse",
+/// suggests that less is better.
 void warn_of_greatest_error(const TrainingArguments& args);
 
 /// Warns if this LibTorch's matrix products are many times slower than they could be.

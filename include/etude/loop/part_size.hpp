@@ -17,8 +17,8 @@ class PartSize {
   /// The number for a batch of this many examples.
   std::int64_t of(std::int64_t batch_size) const { return size_ > 0 ? size_ : batch_size; }
 
-  /// Whether this error makes the training continue with smaller parts, given a batch of this many examples;
-  /// if so, halves their size and warns.
+  /// Returns true if this error, in a batch of this many examples, makes the training continue with smaller
+  /// parts. In that case, halves their size and warns.
   bool shrink(const std::exception_ptr& error, std::int64_t batch_size);
 
   /// 0 as long as batches go through the model whole.

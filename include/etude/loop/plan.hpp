@@ -9,14 +9,14 @@
 
 namespace etude::inline v0 {
 
-/// The number of steps of a training, counted as by Hugging Face's Trainer: a partial last group of an epoch
+/// The number of steps of a training, counted as in Hugging Face's Trainer: a partial last group of an epoch
 /// is an update like any other, and `max_steps` overrides `num_train_epochs`.
 struct TrainPlan {
   std::int64_t max_steps = 0;          ///< update steps
   std::int64_t num_train_epochs = 0;   ///< epochs begun; 1e15 if the data has no length
   std::int64_t updates_per_epoch = 0;  ///< in the first epoch, if epochs differ
   std::int64_t batches_per_epoch =
-      0;  ///< micro-batches; if the data has no length, those of `max_steps` updates, 0 if they have no end
+      0;  ///< micro-batches; if the data has no length, the number for `max_steps` updates (0: endless)
 };
 
 /// The number of micro-batches per update in an epoch; empty if the arguments fix it for all epochs.

@@ -17,7 +17,8 @@
 namespace etude::inline v0 {
 
 /// Keeps the processes of a training on one path: they all call the same functions in the same order. With
-/// one process these do nothing, and after `leave`, when the others may be elsewhere, they send nothing.
+/// one process, the functions do nothing. After `leave`, they send nothing, since the other processes may be
+/// elsewhere.
 class Ranks {
  public:
   Ranks() : communicator_(std::make_shared<Communicator>()) {}
@@ -45,11 +46,12 @@ class Ranks {
   /// a signal, throws `Interrupted` in all.
   void interruption_point();
 
-  /// The sum over all processes. After `leave`, this process's value times the number of processes.
+  /// Returns the sum over all processes. After `leave`, returns this process's value times the number of
+  /// processes.
   std::vector<double> sum(std::vector<double> values) const;
   double sum(double value) const { return several() || left_ ? sum(std::vector{value}).front() : value; }
 
-  /// The largest number of all processes; unset if any process's is.
+  /// The largest number of all processes; unset if it is unset in any process.
   std::optional<std::int64_t> most(std::optional<std::int64_t> number) const;
 
   /// The texts of all processes, by rank; after `leave`, only this process's.
@@ -64,7 +66,7 @@ class Ranks {
   /// of each process.
   void average(PendingLogs& logs, bool by_rank = false) const;
 
-  /// Returns once all processes have come here.
+  /// Returns once all processes have called it.
   void barrier() const {
     if (several()) communicator_->barrier();
   }

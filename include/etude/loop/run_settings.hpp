@@ -27,19 +27,19 @@ struct Overrides {
 };
 
 /// How the optimizers share a step: one backward pass for all; one for each, with separate losses; as the
-/// trainer's `training_step` decides; or as a program decides that computes the losses itself.
+/// trainer's `training_step` decides; or as a program that computes the losses itself decides.
 enum class StepSharing { together, in_turn, by_hand, by_program };
 
 /// The options and arguments of a run, its processes and its device. They don't change once the trainer is
-/// made, except for the batch size that `auto_find_batch_size` finds, and for what phases change while they
-/// last.
+/// made, except for the batch size that `auto_find_batch_size` finds, and for the settings that a phase
+/// changes while it lasts.
 struct RunSettings {
   TrainerOptions options;
-  TrainingArguments args;  ///< those of the options, with open choices resolved
+  TrainingArguments args;  ///< the options' arguments, with open choices resolved
   Ranks ranks;
   std::optional<ShardStage> shard_stage;  ///< what is divided among the processes; unset: nothing
   torch::Device device = torch::kCPU;
-  Overrides overrides;            ///< those of the trainer
+  Overrides overrides;            ///< the trainer's overrides
   bool is_quiet = false;          ///< see `Quiet`
   AnyTrainer* trainer = nullptr;  ///< the trainer itself
 
@@ -61,13 +61,13 @@ struct RunSettings {
   /// The examples in this many full training batches; a double, because no product overflows it.
   double padded(std::int64_t batches) const;
 
-  /// Loaders according to the options and arguments.
+  /// Make the loaders that the options and arguments specify.
   std::unique_ptr<DataLoader> make_train_dataloader() const;
   std::unique_ptr<DataLoader> make_eval_dataloader(const Dataset& dataset) const;
 
   /// Whether this error makes `auto_find_batch_size` try a smaller size.
   bool finds_batch_size(const std::exception_ptr& error) const;
-  /// Whether this error would do so in a single process.
+  /// Whether this error would have that effect in a single process.
   bool is_too_large(const std::exception_ptr& error) const;
   /// Sets the smaller size, and warns of it.
   void shrink_batches();

@@ -8,10 +8,10 @@
 
 namespace etude::inline v0 {
 
-/// Compares the training examples, if there is a loader of them, and the evaluation datasets of all
+/// Compares the training examples, if there is a loader for them, and the evaluation datasets of all
 /// processes: their sizes and checksums, as far as these are known without running a program's own code.
 /// Unless they are the same, or are declared to be parts (see `already_divided`), throws DataError in all
-/// processes that lists what each rank has.
+/// processes, listing the data of each rank.
 void check_same_data(const RunSettings& run, const DataLoader* train_dataloader);
 
 /// The same for one dataset, which the error calls `name`.

@@ -9,7 +9,7 @@
 namespace etude::inline v0::detail {
 
 /// Makes the optimizers of the option `optimizers`. Throws ArgumentError for patterns that name nothing, and
-/// for parameters that several of them would update; warns of those that none does.
+/// for parameters that several of them would update; warns of parameters that none updates.
 void make_optimizers(const RunSettings& run, Trained& trained);
 
 /// Makes their schedules for a training of `max_steps` steps.

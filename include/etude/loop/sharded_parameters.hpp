@@ -20,7 +20,7 @@ void shard_optimizers(const RunSettings& run, Trained& trained);
 /// must all run the same ones.
 [[noreturn]] void leave_path(const Trained& trained, const std::exception_ptr& error);
 
-/// The same if there is an error. Throws DataError in all processes if only some have batches.
+/// Does the same unless `error` is null. Throws DataError in all processes if only some have batches.
 void check_same_path(const Ranks& ranks, const Trained& trained, GradientsResult fetched,
                      const std::exception_ptr& error);
 

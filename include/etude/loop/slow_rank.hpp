@@ -7,12 +7,12 @@
 namespace etude::inline v0 {
 
 /// Finds a process that the others wait for again and again: for more than a fifth of the time, in three
-/// windows in a row. Each process waits for others now and then, which says nothing about them.
+/// windows in a row. Occasional waits are normal, and don't count.
 class SlowRank {
  public:
   struct Finding {
     std::size_t rank = 0;
-    double share = 0;  ///< of the last window's time, in which the others waited
+    double share = 0;  ///< the fraction of the last window's time in which the others waited
   };
 
   /// Adds a window of `seconds`, with the seconds that each of at least two processes has waited. Returns the

@@ -30,7 +30,7 @@ class LearningRates {
  public:
   explicit LearningRates(Optimizer& optimizer);
   void restore(Optimizer& optimizer) const;
-  /// Sets the rates of the groups in proportion to their initial ones: `rate` is the largest.
+  /// Sets the rates of the groups in proportion to their initial rates; the largest becomes `rate`.
   void scale_to(double rate, Optimizer& optimizer) const;
 
  private:
@@ -40,7 +40,7 @@ class LearningRates {
 /// The state and options of an optimizer, in host memory.
 class OptimizerCopy {
  public:
-  /// All processes make it, and each gets the whole state.
+  /// All processes must construct one, and each gets the whole state.
   OptimizerCopy(Optimizer& optimizer, Communicator& communicator);
   void restore(Optimizer& optimizer) const;
   const LearningRates& rates() const { return rates_; }
@@ -68,7 +68,7 @@ using Control = Copy<&TrainerCore::control>;
 /// The values that wait for the next log.
 using Logs = Copy<&TrainerCore::pending_logs>;
 
-/// The same, but moved out, so that no values wait afterwards; `restore` inserts them before the values added
+/// Moves those values out, so that none wait afterwards; `restore` inserts them before the values added
 /// since.
 struct LogsAside {
   explicit LogsAside(EventSource& events) : logs(std::exchange(events.core().pending_logs, {})) {}
@@ -76,8 +76,8 @@ struct LogsAside {
   PendingLogs logs;
 };
 
-/// The weights and buffers of the model, in host memory, and of the loss. Those of the model are restored by
-/// name, since a model may replace its tensors, and `model_init` the model.
+/// The weights and buffers of the model, in host memory, and of the loss. The model's tensors are restored by
+/// name, since a model may replace them, and `model_init` may replace the model.
 struct Weights {
   explicit Weights(EventSource& events);
   void restore(EventSource& events) const;
@@ -108,7 +108,7 @@ struct Optimizers {
   std::optional<GradScaler> scaler;
 };
 
-/// The default generators, and those of the user.
+/// The default generators and the user's.
 struct Generators {
   explicit Generators(EventSource& events) : state(random_state(events.core().options.generators)) {}
   /// Warns of a generator whose state can't be restored.

@@ -33,7 +33,7 @@ class SteppedTraining {
   void backward(const LossOutput& computed, std::optional<std::string_view> optimizer = {});
   /// Ends a micro-batch, and makes an update once there are `gradient_accumulation_steps` of them.
   StepOutput update();
-  /// Makes the step of one optimizer before the others'.
+  /// Makes the step of one optimizer before the steps of the others.
   void update(std::string_view optimizer);
 
   TrainOutput finish();
@@ -50,7 +50,7 @@ class SteppedTraining {
 
   EventSource& events_;
   std::unique_ptr<Training> training_;  // the one under way
-  bool is_running_ = false;             // a call of a method
+  bool is_running_ = false;             // whether a method is being called
 };
 
 }  // namespace etude::inline v0

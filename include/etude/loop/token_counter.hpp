@@ -15,7 +15,7 @@ class TokenCounter {
   /// All of these must outlive this.
   TokenCounter(const TrainerOptions& options, const TrainingArguments& args, const Model& model);
 
-  /// For a model that may have changed.
+  /// Called before each training, because the model may have changed.
   void begin_training() { dense_parameters_.reset(); }
 
   /// The micro-batch's input tokens that count as seen. Warns once if padding should be left out and can't be
@@ -32,7 +32,7 @@ class TokenCounter {
   const TrainingArguments& args_;
   const Model& model_;
   bool warned_of_padding_ = false;
-  std::optional<double> dense_parameters_;  // elements of all parameters but those of embeddings
+  std::optional<double> dense_parameters_;  // number of elements of all parameters but embeddings
 };
 
 }  // namespace etude::inline v0

@@ -32,9 +32,9 @@ struct Trained {
   Model model;
   bool trained_before = false;  ///< With `model_init`, the next training makes another model.
   std::optional<torch::ScalarType> weights_are;  ///< the type that the weights and inputs are cast to
-  CarriedStates carried;                         ///< those of the model
+  CarriedStates carried;                         ///< the model's
   OptimizerList optimizers;
-  std::function<void(std::size_t)> step_by_hand;  ///< makes the step of one of them, in a training step
+  std::function<void(std::size_t)> step_by_hand;  ///< makes the step of one optimizer, in a training step
   bool losses_are_given = false;                  ///< A program computes them: see `TrainerBase::backward`.
   std::optional<GradScaler> scaler;               ///< with fp16
   std::unique_ptr<ShardedUnits> sharded_units;    ///< while each process keeps only a share of the parameters
@@ -44,7 +44,7 @@ struct Trained {
   const BatchStream* batches = nullptr;  ///< the stream that the steps of the epoch read
   Accumulation accumulation;
   AccumulationGroup group;
-  std::unique_ptr<WorkBegin> work_begin;  ///< of the group or evaluation that may have to begin again
+  std::unique_ptr<WorkBegin> work_begin;  ///< where a group or evaluation may have to begin again
   PartSize part_size;
 
   /// `args` must outlive this.
@@ -58,7 +58,7 @@ struct Trained {
   std::vector<double> learning_rates() const;
   /// Keeps the moments of the optimizers on the CPU. Throws ArgumentError for one that can't.
   void offload_moments();
-  /// Returns the state that the model carries to the beginning of the group under way, if there is one.
+  /// Resets the state that the model carries to the beginning of the group under way, if there is one.
   void return_carried() const;
 };
 

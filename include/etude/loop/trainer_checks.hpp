@@ -52,7 +52,8 @@ ETUDE_DETAIL_FOR_METHODS(ETUDE_DECLARE_NAME)
 ETUDE_OTHER_METHODS(ETUDE_DECLARE_NAME)
 #undef ETUDE_DECLARE_NAME
 struct call_event;
-/// The weights are part of a checkpoint, and `processing_class` may add files to it.
+/// A checkpoint contains the weights, so `train()` never calls `save_model`; `processing_class` may add
+/// files.
 struct save_model_so_override_save_checkpoint;
 }  // namespace method
 
@@ -65,7 +66,8 @@ inline constexpr int times_listed = 0;
 template <class... List, class T>
 inline constexpr int times_listed<callbacks<List...>, T> = count_of<T, List...>;
 
-/// Every callback given to a trainer's constructor is in its list, as many times as it is given.
+/// Checks that every callback given to a trainer's constructor is in its list, at least as often as it is
+/// given.
 template <class Trainer, class List, class... Given>
 consteval bool check_given() {
   return (expect<times_listed<List, Given> != 0,
@@ -76,7 +78,7 @@ consteval bool check_given() {
           ...);
 }
 
-/// A run-time callback may follow those of the list.
+/// Checks that a run-time callback may follow the callbacks of the list.
 template <class Callback, class... Known, class... Static>
 consteval bool check_added(events<Known...>, callbacks<Static...>) {
   return (expect<(!std::same_as<Static, Callback> || allows_duplicates<Callback>),
@@ -94,7 +96,7 @@ template <class Result, class... Args, class Call, class Trainer>
 inline constexpr bool is_call_of<Result(Args...), Call, Trainer> =
     std::is_invocable_r_v<Result, Call, Trainer&, Args&...>;
 
-/// Every method that a derived trainer may override can be called as the loops call it.
+/// Checks that every method that a derived trainer may override can be called as the loops call it.
 template <class D>
 consteval bool check_overrides() {
   using mistake::override_cannot_be_called_so_declare_it_public_as;
@@ -116,7 +118,7 @@ consteval bool check_overrides() {
 template <class Pointer>
 void take(Pointer);
 
-/// Whether these methods of the base, which can't be overridden, exist, alone or overloaded.
+/// Whether `D` still has these methods of the base, which can't be overridden. It may add overloads.
 template <class D, class Base>
 concept keeps_save_model =
     requires { take<void (Base::*)(const std::filesystem::path&) const>(&D::save_model); };
@@ -129,7 +131,7 @@ struct other_methods {
 };
 #undef ETUDE_DECLARE_METHOD
 
-/// Rejects a method of `D` that has the name of another framework's.
+/// Rejects a method of `D` that has the name of another framework's method.
 template <class D, class Base>
 consteval bool has_no_other_methods() {
   using Probe = probed_for<D, other_methods>;

@@ -26,7 +26,7 @@ namespace etude::inline v0 {
 
 using EventTable = decltype(detail::table_of_all(Vocabulary{}));
 
-/// `method(name, signature)` for each method that the class of a trainer may override.
+/// Expands to `method(name, signature)` for each method that the class of a trainer may override.
 // clang-format off
 #define ETUDE_DETAIL_FOR_METHODS(method)                                                           \
   method(get_train_dataloader, std::unique_ptr<DataLoader>())                                      \
@@ -55,7 +55,7 @@ struct method_pointer<Result(Args...)> {
 
 }  // namespace detail
 
-/// Those methods, as functions that call them by name.
+/// Pointers to functions that call those methods by name.
 struct MethodTable {
 #define ETUDE_DETAIL_POINTER(name, ...) detail::method_pointer<__VA_ARGS__>::type name;
   ETUDE_DETAIL_FOR_METHODS(ETUDE_DETAIL_POINTER)
@@ -80,14 +80,14 @@ class TrainerMethods {
   const MethodTable* table_;
 };
 
-/// All that the loop needs of a trainer's type, as constants.
+/// Everything that the loop needs to know about a trainer's type, as constants.
 struct TrainerTable {
   EventTable events;
   MethodTable methods;
   std::string_view name;  ///< of the trainer's class
   /// How that class itself handles each event of the vocabulary; null if it handles none.
   const detail::Handling* own_handling;
-  /// See `AnyTrainer::event_handlers`; null if it knows no events but those of the vocabulary.
+  /// See `AnyTrainer::event_handlers`; null if it knows only the events of the vocabulary.
   std::vector<EventHandlers> (*event_handlers)(TrainerRef);
 };
 

@@ -21,7 +21,7 @@ class UnknownDivisor {
   /// examples and labels, and looks for labels of -100. Labels on a device are not read.
   void begin(const std::vector<Batch>& micro_batches, const std::vector<double>& shares);
 
-  /// A loss was computed that counts as the mean over the examples of its part.
+  /// Notes a loss that counts as the mean over the examples of its part.
   void note_mean() { matters_ |= are_unequal_; }
   bool matters() const { return matters_ && !warned_; }
 

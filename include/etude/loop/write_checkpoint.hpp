@@ -15,20 +15,20 @@ struct TrainerCore;
 
 namespace detail {
 
-// The gradients and losses of the current accumulation group. Buffers that its forward passes changed go here
-// too, and `model` gets their earlier values: it may be the best one.
+// Returns the gradients and losses of the current accumulation group, and the buffers that its forward passes
+// changed. `model` gets the buffers' earlier values, since it may be the best model.
 StateDict half_done(TrainerCore& core, StateDict& model);
 void load_half_done(TrainerCore& core, const StateDict& saved);
 
 }  // namespace detail
 
-/// The contents of a checkpoint of the current state; its tensors are the model's own.
+/// Returns the contents of a checkpoint of the current state. Its tensors are the model's, not copies.
 CheckpointContents checkpoint_contents(TrainerCore& core, const std::vector<CallbackState>& callbacks,
                                        std::string reason);
 
 /// Writes `output_dir/checkpoint-STEP` of the current state, completely or not at all, and returns its path;
-/// `tensors` are added by callbacks, by file. With `save_async` it is on the disk once
-/// `CheckpointWriter::wait` has returned. Throws CheckpointError.
+/// `tensors` are those that callbacks add, by file name. With `save_async`, the checkpoint is on the disk
+/// once `CheckpointWriter::wait` has returned. Throws CheckpointError.
 std::filesystem::path write_checkpoint(TrainerCore& core, const std::vector<CallbackState>& callbacks,
                                        std::map<std::string, StateDict> tensors = {});
 

@@ -14,7 +14,7 @@ namespace etude::inline v0 {
 void broadcast_tensors(Communicator& communicator, const std::vector<torch::Tensor>& tensors);
 
 /// The same for the state of a model. If a tensor's name, shape or dtype isn't the same in all processes,
-/// throws DataError in all of them that names the first such tensor.
+/// throws DataError in all of them, naming the first such tensor.
 void broadcast_state(Communicator& communicator,
                      const std::vector<std::pair<std::string, torch::Tensor>>& state);
 

@@ -19,7 +19,7 @@ using PendingMessage = std::function<void()>;
 
 /// Connects the processes of a training. All of them call the same functions in the same order, with
 /// contiguous tensors of the same size and dtype. The base class is for a training with a single process: it
-/// opens and sends nothing. Functions throw CommunicationError if a process doesn't take part.
+/// opens no connection and sends nothing. Functions throw CommunicationError if a process doesn't take part.
 class Communicator {
  public:
   explicit Communicator(Launch launch = {}) : launch_(std::move(launch)) {}
@@ -64,7 +64,7 @@ class Communicator {
   double waited() const { return waited_; }
 
  protected:
-  /// Counts the time while it lives as waiting.
+  /// Counts its lifetime as waiting.
   class Waiting {
    public:
     explicit Waiting(Communicator& communicator) : communicator_(communicator) {}

@@ -18,8 +18,9 @@
 namespace etude::inline v0 {
 
 /// Trains one model in all processes that torchrun, mpirun or srun has started. Each process takes its part
-/// of every batch, and the gradients are summed, so the result is that of one process whose batches are as
-/// large as all parts together. Without a launcher, the program is a single process that opens no connection.
+/// of every batch, and the gradients are summed, so the result is the same as with one process whose batches
+/// are as large as all parts together. Without a launcher, the program is a single process that opens no
+/// connection.
 struct DistributedDataParallel {
   using etude_policy = void;
   /// Throws ArgumentError for a `ddp_backend` that this LibTorch or the device doesn't have,

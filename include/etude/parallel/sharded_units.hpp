@@ -35,8 +35,7 @@ class ShardedUnits final : public UnitRunner {
 
   torch::Tensor run(std::size_t unit, const Forward& forward, const Tensors& inputs) override;
 
-  /// Gathers all parameters and leaves them whole, to be called before destruction. All processes must call
-  /// it.
+  /// Gathers all parameters and leaves them whole. All processes must call it before destruction.
   void gather();
 
   /// Keeps all parameters whole while it lives. All processes must create one. Does nothing for a null

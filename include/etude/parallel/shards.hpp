@@ -23,14 +23,14 @@ enum class ShardStage {
 };
 
 /// Divides an optimizer's state, and gradients, evenly among all processes. Each process updates its share of
-/// the parameters, which must be equal in all processes before. A GradientReducer made afterwards sums the
-/// gradients. From then on, all processes must call the functions of the optimizer in the same order; norms
-/// and clipping use the gradients of all shares. The communicator must outlive the optimizer. With a single
-/// process, nothing changes.
+/// the parameters, which must be equal in all processes beforehand. A GradientReducer made afterwards sums
+/// the gradients. From then on, all processes must call the functions of the optimizer in the same order;
+/// norms and clipping use the gradients of all shares. The communicator must outlive the optimizer. With a
+/// single process, nothing changes.
 ///
 /// Gradients and values are sent in blocks of about `block_bytes`. ShardStage::parameters also divides the
 /// parameters in `unit_of`, which a ShardedUnits made afterwards gathers for each use. Shares cut through
-/// parameters, so throws ArgumentError for an optimizer that isn't a FlatOptimizer.
+/// parameters, so this throws ArgumentError for an optimizer that isn't a FlatOptimizer.
 void shard(Optimizer& optimizer, Communicator& communicator, ShardStage stage,
            std::int64_t block_bytes = std::int64_t{25} << 20,
            const std::unordered_map<std::string, std::size_t>& unit_of = {});

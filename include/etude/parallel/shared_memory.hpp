@@ -28,8 +28,8 @@ struct SharedMemoryOptions {
 /// of the ranks; float16 and bfloat16 are summed as float32. Tensors that aren't on the CPU go through `met`.
 ///
 /// Warns and returns `met` if the ranks aren't all on one machine or the system refuses the memory. A process
-/// that ends leaves nothing behind, since the memory has no name. The other ranks report one that dies within
-/// about a tenth of a second, and one that hangs at the timeout.
+/// that ends leaves nothing behind, since the memory has no name. If a rank dies, the other ranks report it
+/// within about a tenth of a second; if it hangs, at the timeout.
 std::unique_ptr<Communicator> over_shared_memory(std::unique_ptr<Communicator> met,
                                                  const SharedMemoryOptions& options = {});
 

@@ -51,7 +51,7 @@ struct alignas(128) SharedHeader {
   std::array<char, 1020> why;
 };
 
-/// Describes the content of a slot, at whose beginning it is.
+/// Describes the content of a slot, and is stored at its beginning.
 struct alignas(64) PieceHeader {
   std::uint32_t kind;
   std::int32_t dtype;

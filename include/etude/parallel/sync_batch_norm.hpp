@@ -14,8 +14,8 @@ class SyncedModel;
 }  // namespace detail
 
 /// While this lives, the batch norms of a model in training mode normalize by the mean and variance of the
-/// batches of all processes, weighted by their sizes (which may differ): outputs, running statistics and,
-/// summed over the processes, gradients are those of one process with the whole batch. In evaluation mode,
+/// batches of all processes, weighted by their sizes (which may differ): outputs, running statistics and the
+/// sums of the processes' gradients are the same as in one process with the whole batch. In evaluation mode,
 /// batch norms work as usual. This replaces the underlying operator, so it also applies to TorchScript and to
 /// calls of torch::batch_norm with a parameter or buffer of the model, but not to InstanceNorm.
 ///
