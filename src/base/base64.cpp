@@ -25,7 +25,7 @@ std::optional<std::string> from_base64(std::string_view text) {
   while (text.ends_with('=')) text.remove_suffix(1);
   if (text.find_first_not_of(digits) != text.npos || text.size() % 4 == 1) return std::nullopt;
   std::string bytes;
-  // Not up to the end: its last bits are less than a byte.
+  // Stops before the end, whose last bits are less than a byte.
   for (Bytes byte(text.begin()); bytes.size() < text.size() * 3 / 4; ++byte) bytes += *byte;
   return bytes;
 }

@@ -45,7 +45,7 @@ bool is_drawable(std::FILE* out) noexcept {
 
 namespace {
 
-/// Whether the locale of the environment, which the program needn't have set, has the encoding UTF-8.
+/// Whether the environment's locale uses UTF-8, even if the program hasn't set that locale.
 bool has_utf8_locale() noexcept {
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"})
     if (const char* value = std::getenv(name); value != nullptr && *value != '\0') {
@@ -57,13 +57,13 @@ bool has_utf8_locale() noexcept {
   return false;
 }
 
-/// https://no-color.org: any value but an empty one.
+/// Any value except an empty one turns colors off: https://no-color.org.
 bool has_no_color() noexcept {
   const char* const value = std::getenv("NO_COLOR");
   return value != nullptr && *value != '\0';
 }
 
-/// The line of a bar in the terminal's present width. The last column stays free.
+/// A bar's line in the terminal's current width. The last column stays free.
 std::string line_on(std::FILE* terminal, TerminalStyle style, std::span<const ProgressView> views) {
   style.columns = terminal_columns(terminal).value_or(80) - 1;
   return progress_line(views, style);

@@ -25,8 +25,8 @@ namespace {
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<pid_t>::is_always_lock_free,
               "used in a signal handler");
 
-/// What all trainings of the process share. Signal handlers use only the atomics and `previous`, which
-/// changes only while they aren't installed.
+/// The state that all trainings of the process share. Signal handlers use only the atomics and `previous`,
+/// which changes only while they aren't installed.
 struct Signals {
   std::atomic<int> pending = 0, adopted = 0;
   std::atomic<pid_t> owner = 0;  // the process whose trainings handle signals

@@ -29,12 +29,12 @@ namespace detail {
 
 namespace {
 
-/// A part of a line. When the line is too narrow, parts are left out, those with the greatest `rank` first.
+/// A part of a line. When the line is too narrow, the parts with the greatest `rank` are left out first.
 struct ProgressPart {
-  std::string label = {}, value = {};  // a space between them if both are there
+  std::string label = {}, value = {};  // separated by a space if neither is empty
   std::size_t gap = 2;                 // columns before it
   int rank = 0;
-  std::string_view color = {};  // of the value
+  std::string_view color = {};  // the value's color
   bool is_bar = false;
 
   std::size_t columns() const {
@@ -54,7 +54,7 @@ constexpr std::string_view bold = "1", dim = "2", green = "32", yellow = "33", c
 
 namespace {
 
-/// How many of a bar's equal `parts` are done, rounded down: 100 % means the end.
+/// How many of a bar's equal `parts` are done, rounded down, so only a finished bar shows 100 %.
 double parts_done(const ProgressView& bar, double parts) {
   if (!bar.total || *bar.total <= 0) return parts;
   return std::clamp(std::floor(parts * static_cast<double>(bar.done) / static_cast<double>(*bar.total)), 0.0,
@@ -70,7 +70,7 @@ std::string rate_text(double rate) {
 constexpr int bar_rank = 1, time_left_rank = 100, first_field_rank = 101, count_rank = 102, rate_rank = 103,
               elapsed_rank = 104, fields_rank = 105, outer_fields_rank = 1000;
 
-/// The parts of the bar that is drawn in full.
+/// Adds the parts of the bar that is drawn in full.
 void add_parts(std::vector<ProgressPart>& parts, const ProgressView& bar, bool has_outer) {
   const bool is_known = bar.total.has_value();
   parts.push_back(
@@ -95,7 +95,7 @@ void add_parts(std::vector<ProgressPart>& parts, const ProgressView& bar, bool h
                        .rank = i == 0 ? first_field_rank : rank++});
 }
 
-/// A bar that contains another: its title and percentage, and its fields where there is room.
+/// Adds the parts of a bar that contains another: title and percentage, and fields where there is room.
 void add_outer_parts(std::vector<ProgressPart>& parts, const ProgressView& bar, int distance, bool unicode,
                      bool is_first) {
   const int rank = bar_rank + distance;
@@ -121,7 +121,7 @@ std::string colored(std::string_view text, std::string_view color, bool on) {
                                                : std::string(text);
 }
 
-/// The drawn part, in eighths of a column; in ASCII, whole ones between two edges.
+/// The drawn part of a bar, in eighths of a column; in ASCII, whole columns between two edges.
 std::string drawn_bar(const ProgressView& bar, std::size_t cells, const TerminalStyle& style) {
   static constexpr std::array eighths{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
   const auto filled = static_cast<std::size_t>(parts_done(bar, static_cast<double>(cells * 8)));
@@ -138,7 +138,7 @@ std::string drawn_bar(const ProgressView& bar, std::size_t cells, const Terminal
                        : "|" + drawn + track + "|";
 }
 
-/// The bar is no shorter than this in a line that has parts of that rank.
+/// The minimum width of the bar in a line that has parts of this rank.
 std::size_t fewest_cells(int rank) { return rank < count_rank ? 4 : rank < outer_fields_rank ? 12 : 24; }
 
 }  // namespace

@@ -14,7 +14,7 @@ std::optional<std::string> read_file(const std::filesystem::path& path) {
   if (!file) return std::nullopt;
   try {
     return std::string(std::istreambuf_iterator<char>(file), {});
-  } catch (const std::ios_base::failure&) {  // of a folder, which can be opened
+  } catch (const std::ios_base::failure&) {  // a folder can be opened, but not read
     return std::nullopt;
   }
 }

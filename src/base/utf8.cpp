@@ -14,7 +14,7 @@
 
 namespace etude::inline v0 {
 
-// utfcpp has no function for the rest: its replace_invalid() writes one mark for several bytes.
+// utfcpp has no function for this: its replace_invalid() writes one mark for several bytes.
 detail::Utf8Character detail::take_character(std::string_view& text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const auto first = byte(0);

@@ -23,8 +23,8 @@ namespace {
 
 constexpr std::string_view logged_emissions = "emissions_kg", logged_energy = "energy_consumed_kwh";
 
-/// The checkpoint of a stopped training may hold values for its last log; averaging them with the current
-/// ones would give neither.
+/// The checkpoint of a stopped training may hold emissions for its last log; averaging them with the current
+/// ones would be wrong.
 void forget_logged_emissions(PendingLogs& logs) {
   auto state = logs.state();
   if (std::erase_if(state, [](const auto& entry) {
@@ -42,7 +42,7 @@ bool CodeCarbonCallback::is_available() { return detail::read_cpu_times().has_va
 void CodeCarbonCallback::on(const TrainBegin& e) {
   open_run.reset();
   if (!e.state.is_local_process_zero) return;
-  // Other machines load the state of the first one.
+  // On other machines, the loaded state is the first machine's.
   if (detail::starts_from_scratch(e.state) || state.run_id.empty() || !e.state.is_world_process_zero) {
     state.run_id = detail::random_uuid();
     state.totals = {};
@@ -80,7 +80,7 @@ void CodeCarbonCallback::on(const Log& e) {
   if (open_run) report_faults(e);
 }
 
-// The last event before the summary differs from case to case.
+// Which event comes last before the summary depends on how the training ends.
 void CodeCarbonCallback::on(const TrainingRunEpochEnd& e) {
   if (e.state.global_step >= e.state.max_steps) log_the_last(e);
 }

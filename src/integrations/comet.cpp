@@ -155,7 +155,7 @@ void CometCallback::open(const Context& e) {
 void CometCallback::on(const TrainBegin& e) {
   if (!e.state.is_world_process_zero) return;
   const bool starts_from_scratch = detail::starts_from_scratch(e.state);
-  // A resumed training continues its own experiment, not the one opened by an evaluation before it.
+  // A resumed training continues its own experiment, not one opened by an earlier evaluation.
   const bool is_another = !starts_from_scratch && open_run && open_run->key != state.run_key;
   if (open_run && (open_run->has_trained || open_run->is_training || is_another)) open_run.reset();
   if (!open_run) {

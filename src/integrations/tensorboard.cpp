@@ -43,7 +43,7 @@ struct TensorBoardRun {
 
   std::int64_t lost() const { return writer.lost() + (session ? session->lost() : 0); }
 
-  /// Runs a part of the work whose errors mustn't end the training.
+  /// Runs `part`, whose errors mustn't end the training.
   template <class Part>
   void attempt(const Context& e, std::string_view what, Part part) {
     try {
@@ -57,7 +57,7 @@ struct TensorBoardRun {
               writer.path().string(), std::strerror(writer.lost() > 0 ? writer.error() : session->error()));
   }
 
-  /// Writes a histogram of what `tensor_of` gives for each parameter.
+  /// Writes a histogram of the tensor that `tensor_of` returns for each parameter.
   template <class TensorOf>
   void add_histograms(const Context& e, std::string_view what, std::int64_t step, TensorOf tensor_of) {
     attempt(e, "a histogram", [&] {
@@ -93,7 +93,7 @@ bool is_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == name.npos;
 }
 
-/// The text as literal Markdown code.
+/// The text as a Markdown code block.
 std::string as_code(std::string_view text) {
   std::string code = "    ";
   for (const char c : text) {
@@ -107,7 +107,7 @@ std::string pretty(const nlohmann::ordered_json& json) {
   return as_code(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
-/// The metrics of an entry of the history, by their tags.
+/// The metrics of a history entry, by tag.
 std::vector<std::pair<std::string, double>> metrics_in(const LogEntry& entry) {
   std::vector<std::pair<std::string, double>> values;
   for (const auto& [name, value] : entry) try {
@@ -117,7 +117,7 @@ std::vector<std::pair<std::string, double>> metrics_in(const LogEntry& entry) {
   return values;
 }
 
-/// Writes the logs of a step and later ones from the state's history.
+/// Writes the logs from step `from` on, taken from the state's history.
 void write_history(const TrainerState& state, std::int64_t from, SummaryWriter& writer) {
   for (const auto& entry : state.log_history) {
     const auto step = entry.find("step");
@@ -126,11 +126,12 @@ void write_history(const TrainerState& state, std::int64_t from, SummaryWriter& 
   }
 }
 
-/// Lets a resumed training continue where the checkpoint was written.
+/// Makes a resumed training continue where the checkpoint was written.
 void go_on(const TrainerState& state, const std::vector<std::filesystem::path>& before, double last_time,
            SummaryWriter& writer) {
   const auto step = state.global_step;
-  // TensorBoard's slow loader takes the first one of a run for its beginning and hides nothing because of it.
+  // Written twice: TensorBoard's slow loader takes a run's first START for its beginning, and hides nothing
+  // for it.
   for (int i = 0; i < 2 && !before.empty(); ++i) writer.add_session_start(step);
   const auto kept = records_from(before, step, last_time);
   for (const auto& record : kept) writer.add_record(record);
@@ -246,7 +247,7 @@ void TensorBoardCallback::on(const LogSamples& e) {
 }
 
 void TensorBoardCallback::on(const Save&) {
-  // Flushed, so that a checkpoint that survives a power failure has the logs before it.
+  // Flushes, so if a checkpoint survives a power failure, the logs before it do too.
   if (open_run) open_run->writer.flush();
 }
 
@@ -261,7 +262,7 @@ void TensorBoardCallback::on(const TrainError&) {
 
 void TensorBoardCallback::on(const TrainEnd& e) {
   if (!open_run || !open_run->is_trained || std::exchange(open_run->has_ended, true)) return;
-  // Without a summary it was only a first attempt whose batches were too large.
+  // Without a summary, this was only a first attempt, whose batches were too large.
   if (log_hparams && open_run->is_summed_up)
     open_run->attempt(e, "the page of HPARAMS", [&] {
       const auto folder = open_run->writer.log_dir() / fmt::format("{:.6f}", state.start_time);

@@ -36,7 +36,7 @@ std::int64_t wandb_parameter_count(const Model& model) {
   return count;
 }
 
-/// Names that Hugging Face's callback keeps out of the history.
+/// Whether Hugging Face's callback keeps this name out of the history.
 bool wandb_is_single_value(std::string_view name) {
   constexpr std::array<std::string_view, 5> names{"train_runtime", "train_samples_per_second",
                                                   "train_steps_per_second", "train_loss", "total_flos"};
@@ -70,7 +70,7 @@ struct WandbCallback::Open {
     for (const auto& fault : run.take_faults()) message(args, LogLevel::warning, "WandbCallback: {}", fault);
   }
 
-  /// Reports the number of rows and their folder, if changed since the last report.
+  /// Reports the number of rows and their folder, if it has changed since the last report.
   void report_counts() {
     const std::pair counts(run.rows(), run.lost());
     if (std::exchange(reported, counts) == counts) return;
@@ -98,7 +98,7 @@ bool WandbCallback::is_available() {
   try {
     return detail::wandb_is_enabled({});
   } catch (const ArgumentError&) {
-    return true;  // so that the training reports the error
+    return true;  // the training then reports the error
   }
 }
 
@@ -178,7 +178,7 @@ void WandbCallback::on(const TrainBegin& e) {
   if (!e.state.is_world_process_zero) return;
   failure = 0;
   if (detail::starts_from_scratch(e.state)) {
-    // Evaluations before the training belong to it, and so does a run without rows.
+    // A run with earlier evaluations, or without rows, becomes the training's run.
     const bool continues = open_run && (!open_run->has_trained || open_run->run.rows() == 0);
     if (!continues) {
       open_run.reset();
@@ -272,7 +272,7 @@ void WandbCallback::on(const Stop& e) {
 }
 
 void WandbCallback::fail(int exit_code) {
-  // Errors after a training don't make it a failed one.
+  // An error after a training doesn't mark it as failed.
   if (open_run && open_run->has_trained && !open_run->in_training) return;
   failure = exit_code;
   if (open_run) open_run->exit_code = exit_code;
@@ -282,10 +282,10 @@ void WandbCallback::on(const TrainEnd& e) {
   const int code = std::exchange(failure, 0);
   if (!open_run) return;
   const bool was_in_training = std::exchange(open_run->in_training, false);
-  // A log may have opened it after a training that failed before this callback heard of it.
+  // A log may have opened the run after a training that failed before this callback's TrainBegin.
   open_run->has_trained = true;
   if (code != 0) open_run->exit_code = code;
-  // Without a summary it was only a first attempt whose batches were too large.
+  // Without a summary, this was only a first attempt, whose batches were too large.
   const bool has_come_to_its_end = code == 0 && open_run->run.summary_numbers().contains("train_runtime");
   if (was_in_training && has_come_to_its_end && open_run->settings.log_end)
     attempt([&] { log_final_model(e); });

@@ -106,7 +106,7 @@ std::optional<ChildProgram::Exit> ChildProgram::poll() {
   const auto ended = uninterrupted([&] { return ::waitpid(process_, &status, WNOHANG); });
   if (ended == 0) return {};
   process_ = -1;
-  if (ended < 0) return Exit{.code = 127, .signal = 0};  // the program has already waited for it
+  if (ended < 0) return Exit{.code = 127, .signal = 0};  // the program has already waited for this child
   if (WIFSIGNALED(status)) return Exit{.code = 0, .signal = WTERMSIG(status)};
   return Exit{.code = WEXITSTATUS(status), .signal = 0};
 }

@@ -62,7 +62,7 @@ ManifestFile info_of(const MappedFile& file) {
 }
 
 /// `commit` never writes links, so a link means that the folder was changed. Other programs' folders often
-/// contain some.
+/// contain links.
 void refuse_links(std::filesystem::path path, const std::string& name) {
   std::error_code error;
   for (const auto& part : std::filesystem::path(name)) {

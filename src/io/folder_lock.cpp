@@ -33,7 +33,7 @@ LockFile::LockFile(std::filesystem::path path) : path_(std::move(path)) {
     }
     state_ = lock_state(file_, path_);
   }
-  if (state_ == LockState::unknown) ::unlink(path_.c_str());  // a file system without locks
+  if (state_ == LockState::unknown) ::unlink(path_.c_str());  // the file system has no locks
 }
 
 }  // namespace etude::inline v0::detail

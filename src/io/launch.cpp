@@ -77,7 +77,8 @@ std::optional<std::int64_t> count_on_node(std::string_view counts, std::int64_t 
   return std::nullopt;
 }
 
-/// Reads what one launcher says about its processes. Unless it says otherwise, they are all on one machine.
+/// Reads what one launcher says about its processes. Unless the launcher says otherwise, all processes are on
+/// one machine.
 Launch read_launch(const LaunchReader& reader, const LauncherVariables& names) {
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
   Launch launch;

@@ -37,12 +37,12 @@ class AllocationCounter::Observer final : public c10::MemoryReportingInfoBase {
 
   void reportMemoryUsage(void* address, std::int64_t bytes, Total, Total, c10::Device device) override {
     if (device.type() != device_.type() || (device_.has_index() && device != device_)) return;
-    const std::lock_guard lock(mutex_);  // CUDA's backward passes have threads of their own
+    const std::lock_guard lock(mutex_);  // CUDA's backward passes run in separate threads
     if (bytes > 0) {
       blocks_[address] = bytes;
       allocated_ += bytes;
       peak_ = std::max(peak_, allocated_);
-    } else if (const auto block = blocks_.find(address); block != blocks_.end()) {  // not one from before
+    } else if (const auto block = blocks_.find(address); block != blocks_.end()) {  // not an older block
       allocated_ -= block->second;
       blocks_.erase(block);
     }

@@ -11,7 +11,7 @@ BatchNormOperator batch_norm_operator() {
 }
 
 void replace_batch_norm_operator(const BatchNormOperator& replacement) {
-  // LibTorch composes the operator of other operators, even below autograd, so ours must be registered for
+  // LibTorch composes this operator from others, even below autograd, so ours must be registered for
   // autograd's keys.
   for (const auto key : {c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA}) {
     // Never destroyed: the operator may be called while the process ends.

@@ -49,7 +49,7 @@ DeviceGraph::~DeviceGraph() {
   if (!own_) return;
   try {
     order(*own_, *before_);
-  } catch (const std::exception&) {  // the device has failed, which its next use reports
+  } catch (const std::exception&) {  // the device has failed; its next use reports that
   }
   c10::impl::VirtualGuardImpl(device_.type()).exchangeStream(*before_);
 }

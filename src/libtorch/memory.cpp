@@ -22,7 +22,8 @@ bool is_out_of_memory(const std::exception_ptr& error) {
   } catch (const std::bad_alloc&) {
     return true;
   } catch (const std::exception& other) {
-    // From the CPU's allocator, the CUDA libraries, and TorchScript, which turns every exception into text.
+    // Messages from the CPU's allocator, the CUDA libraries, and TorchScript, which turns every exception
+    // into text.
     static constexpr std::array<std::string_view, 9> words{
         "DefaultCPUAllocator: can't allocate memory",
         "DefaultCPUAllocator: not enough memory",

@@ -26,7 +26,7 @@ namespace detail {
 #if ETUDE_HAS_DEVICE_STATISTICS
 namespace {
 
-/// Null if it has no statistics.
+/// Null if the device's allocator has no statistics.
 c10::DeviceAllocator* device_allocator(c10::Device device) {
   if (device.is_cpu()) return nullptr;
   auto* allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()));

@@ -6,7 +6,7 @@
 
 namespace etude::inline v0 {
 
-/// The program's states from before the first trainer that is working now.
+/// The program's states from before the first of the trainers that are now working.
 struct OwnGenerators::Program {
   std::mutex mutex;
   int trainers = 0;

@@ -69,7 +69,7 @@ Profiler::Profiler(const ProfilerDetails& details) {
 Profiler::~Profiler() {
   try {
     if (runs_) torch::autograd::profiler::disableProfiler();
-  } catch (...) {  // Ended either way.
+  } catch (...) {  // The profiler has ended either way.
   }
 }
 

@@ -57,10 +57,10 @@ class CommandLine {
     const auto fields = lines;
     std::vector<std::string> more;
     for (const auto& part : structs_) part.validate(more);
-    // A struct's own errors may include those of its fields.
+    // A struct's errors may include its fields' errors.
     for (auto& line : more)
       if (std::find(fields.begin(), fields.end(), line) == fields.end()) lines.push_back(std::move(line));
-    // A malformed value leaves the default in place: errors that result from it aren't the user's.
+    // A malformed value leaves the default in place, so errors that result from that aren't reported.
     for (auto& line : lines) {
       if (std::none_of(misread_.begin(), misread_.end(),
                        [&](const auto& name) { return has_word(line, name); })) {
@@ -112,14 +112,14 @@ class CommandLine {
     bool has_value = false;  // given with "=", so no further word belongs to it
   };
 
-  /// The field of this name, which the config file has.
+  /// The field of this name, positional or not.
   const Flag* find(std::string_view name) const {
     const auto it =
         std::find_if(flags_.begin(), flags_.end(), [&](const Flag& flag) { return flag.name == name; });
     return it == flags_.end() ? nullptr : &*it;
   }
 
-  /// The same, unless it is positional.
+  /// Like `find`, but null for a positional field.
   const Flag* find_flag(std::string_view name) const {
     const auto* flag = find(name);
     return flag && flag->spelling != Spelling::positional ? flag : nullptr;
@@ -131,7 +131,7 @@ class CommandLine {
     return flag && flag->is_switch ? flag : nullptr;
   }
 
-  /// The maximum number of words after a flag; those of an unknown flag are skipped with it.
+  /// The maximum number of words after a flag; the words of an unknown flag are skipped with it.
   std::size_t most_words(const Given& given) const {
     if (given.has_value) return 0;
     if (const auto* flag = find_flag(given.name)) {
@@ -290,7 +290,7 @@ class CommandLine {
         }
       }
       for (const auto& key : reader.unknown_keys) {
-        // The structs report each other's keys as unknown; only keys inside a known field remain.
+        // The structs report each other's keys as unknown, so only keys inside a known field are errors.
         if (!json.contains(key) && find(key.substr(0, key.find_first_of(".[")))) {
           faults_.push_back(fmt::format("{}: unknown field '{}'", path, key));
         }

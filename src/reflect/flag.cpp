@@ -80,7 +80,7 @@ std::string help_text(const std::vector<Flag>& flags, const HelpFrame& frame) {
   };
   const auto describe = [&](const Flag& flag, const std::string& spelled) {
     const bool is_needed = flag.spelling == Spelling::positional && flag.is_required;
-    // The usage line says that such a list isn't empty.
+    // The usage line already shows that such a list must not be empty.
     const auto range = is_needed && flag.is_list ? std::string() : flag.range;
     const auto choices =
         flag.choices.empty() ? range : fmt::format("one of {}", fmt::join(flag.choices, ", "));

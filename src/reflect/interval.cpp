@@ -53,7 +53,7 @@ std::optional<double> seconds_in(std::string_view unit) {
   return {};
 }
 
-/// Indexed by IntervalUnit; times have several.
+/// Indexed by IntervalUnit, except for seconds, which have several suffixes.
 constexpr std::array<std::string_view, 5> unit_suffixes{"ba", "dur", "ep", "sp", "tok"};
 
 std::string spell_seconds(double seconds) {

@@ -29,8 +29,8 @@ int escaped_unit(std::string_view text) {
   return std::from_chars(text.data() + 2, end, unit, 16).ptr == end ? unit : -1;
 }
 
-/// JSON with what Python writes beyond it replaced: bare NaN, Infinity and -Infinity by strings, and lone
-/// surrogates, which Python has for bytes that aren't UTF-8, by the replacement character.
+/// Replaces Python's extensions of JSON: bare NaN, Infinity and -Infinity become strings, and lone
+/// surrogates, which Python uses for bytes that aren't UTF-8, become the replacement character.
 std::string without_extensions(std::string_view text) {
   const auto is_high = [](int unit) { return unit >= 0xD800 && unit < 0xDC00; };
   const auto is_low = [](int unit) { return unit >= 0xDC00 && unit < 0xE000; };
@@ -165,7 +165,7 @@ class OrderedJsonBuilder final : public nlohmann::ordered_json::json_sax_t {
 namespace etude::inline v0 {
 
 nlohmann::ordered_json parse_json(std::string_view text) {
-  if (text.find('\0') != text.npos) throw ArgumentError("not JSON: there is a NUL in it");  // read as its end
+  if (text.find('\0') != text.npos) throw ArgumentError("not JSON: there is a NUL in it");  // read as the end
   detail::OrderedJsonBuilder builder;
   const auto has = [&](std::string_view part) { return text.find(part) != text.npos; };
   if (has("NaN") || has("Infinity") || has("\\ud") || has("\\uD")) {

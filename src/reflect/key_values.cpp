@@ -14,7 +14,7 @@ namespace etude::inline v0::detail {
 nlohmann::json guess_value(std::string_view word) {
   if (word.find_first_of(".eE") == word.npos)
     if (const auto whole = read_number<std::int64_t>(word); whole && (*whole != 0 || !word.starts_with('-')))
-      return *whole;  // an integer has no -0
+      return *whole;  // an integer can't be -0
   if (const auto number = read_number<double>(word)) return *number;
   if (word == "true" || word == "false") return word == "true";
   return std::string(word);

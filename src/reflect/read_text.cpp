@@ -29,7 +29,7 @@ namespace number_parsing {
 
 namespace {
 
-/// Without blanks around it and without a plus, which from_chars doesn't take.
+/// `text` without surrounding blanks and without a plus, which from_chars doesn't accept.
 std::string_view unpadded(std::string_view text) {
   text = without_blanks(text);
   return text.starts_with('+') && !text.starts_with("+-") ? text.substr(1) : text;
@@ -37,7 +37,7 @@ std::string_view unpadded(std::string_view text) {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/// The whole text, if from_chars reads all of it.
+/// Reads a number; fails unless from_chars reads all of `text`.
 template <class T>
 std::errc from_chars(std::string_view text, T& value) {
 #ifndef __cpp_lib_to_chars
@@ -63,7 +63,7 @@ struct Decimal {
   std::int64_t point = 0;
 };
 
-/// `text` is a decimal number that from_chars accepts, without its sign.
+/// `text` must be a decimal number that from_chars accepts, without a sign.
 Decimal decimal(std::string_view text) {
   const auto letter = text.find_first_of("eE");
   const auto mantissa = text.substr(0, letter);

@@ -12,7 +12,7 @@ using etude::detail::base64;
 using etude::detail::from_base64;
 
 TEST_CASE("Base64 is that of RFC 4648, in both directions, with and without padding") {
-  // The test vectors of its section 10.
+  // The test vectors in section 10 of RFC 4648.
   for (const auto& [bytes, text] : {std::pair<std::string, std::string>{"", ""},
                                     {"f", "Zg=="},
                                     {"fo", "Zm8="},

@@ -45,7 +45,7 @@ TEST_CASE("a share of a total is rounded as the exact fraction is, for every tot
     }
   });
   CHECK(wrong == 0);
-  CHECK(of_products > 1000);  // what a product of doubles would give
+  CHECK(of_products > 1000);  // products of doubles would be wrong
   CHECK(share_rounded_up(0.07, 100) == 7);
   CHECK(share_rounded_up(0.1, 30) == 3);
   CHECK(share_rounded_down(0.29, 100) == 29);
@@ -58,8 +58,7 @@ TEST_CASE("a share of a total is rounded as the exact fraction is, for every tot
 }
 
 TEST_CASE("the part of a share that a position is in") {
-  // The cycle of step s of n, if there are 22 cycles: the one that begins at s = 16 n / 22 is the 16th from
-  // 0.
+  // The index of the cycle that step s of n is in, if there are 22 cycles: cycle 16 begins at s = 16 n / 22.
   for (std::int64_t total = 1; total <= 1100; ++total)
     for (std::int64_t step = 0; step < total; ++step)
       REQUIRE(etude::detail::share_rounded_down(22, static_cast<double>(step), static_cast<double>(total)) ==

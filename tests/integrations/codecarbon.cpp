@@ -175,7 +175,7 @@ TEST_CASE("each training has its own row, and a resumed one continues its row") 
   first.train();
   CHECK(rows(folder / "emissions.csv").size() == 2);
 
-  // The energy of steps after the checkpoint was used, although they are repeated.
+  // Steps after the checkpoint have used energy, although they are repeated.
   etude::Trainer<Slow, CodeCarbonCallback> resumed(toy::options(arguments(folder)), Slow{}, tracker());
   toy::write_text(folder / "emissions.csv", "");
   first.train();
@@ -239,7 +239,7 @@ TEST_CASE("the last log of a stopped training isn't mixed into the resumed one's
   stopped.train();
   auto callback = tracker();
   callback.log_always = true;
-  callback.measure_power_secs = 1000;  // so that the log has the figures from the beginning
+  callback.measure_power_secs = 1000;  // so the log has the figures from the beginning
   std::filesystem::remove(folder / "emissions.csv");
   etude::Trainer<CodeCarbonCallback, ReadsRow> resumed(toy::options(arguments(folder)), callback,
                                                        ReadsRow{folder / "emissions.csv"});
@@ -335,7 +335,7 @@ TEST_CASE("the callback keeps the laws") {
   const etude::laws::Options options{.only_reads = true,
                                      .varying = {"run_id", "totals", "emissions_kg", "energy_consumed_kwh"}};
   std::vector<std::string> breaches;
-  const toy::Folder files;  // not the laws' own, which they copy while the thread that measures writes
+  const toy::Folder files;  // not the folder that the laws copy: the measuring thread writes meanwhile
   {
     const toy::Silence silence;
     breaches = etude::laws::broken<CodeCarbonCallback>([&] { return tracker(files); }, options);

@@ -567,7 +567,7 @@ TEST_CASE("artifacts go to an http address with its credentials and its query, w
         .put_artifact("mlflow-artifacts:/1/a", "file", folder / "file");
   };
   status = 405;
-  CHECK_THROWS_AS(put_to_server(), etude::detail::Unreachable);  // the proxy's own answer
+  CHECK_THROWS_AS(put_to_server(), etude::detail::Unreachable);  // the response is the proxy's
   status = 200;
   put_to_server();
   CHECK(body == "served text");

@@ -28,7 +28,7 @@ using Steps = std::vector<std::int64_t>;
 using Numbers = std::vector<double>;
 using Tracked = etude::Trainer<etude::TensorBoardCallback>;
 
-/// Saves and evaluates at every second of eight steps.
+/// Saves and evaluates every two steps, of eight.
 etude::TrainerOptions resumable(const toy::Folder& folder) {
   auto args = toy::logged_arguments(folder);
   args.save_strategy = etude::SaveStrategy::steps;
@@ -173,7 +173,7 @@ TEST_CASE("a resumed training hides the steps that it repeats and keeps those be
   CHECK(toy::steps_of(run, "train/loss") == Steps{1, 2, 3, 4, 5, 6});
   CHECK(status_of(run) == 2);
   const auto session = session_of(run);
-  // The third resumes from before the second, whose checkpoints it replaces.
+  // The second of these resumes from an earlier checkpoint than the first, whose checkpoints it replaces.
   for (const std::string from : {"checkpoint-4", "checkpoint-2", "checkpoint-6"}) {
     etude::Trainer<FailsAt, etude::TensorBoardCallback> trainer(resumable(folder), FailsAt{}, callback);
     trainer.train({.resume_from_checkpoint = folder / from});

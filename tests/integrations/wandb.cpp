@@ -55,7 +55,7 @@ TEST_CASE("every log is a row, under the names that Hugging Face gives them, and
     CHECK(run.rows[i].contains("_timestamp"));
     CHECK(run.rows[i].contains("_runtime"));
   }
-  CHECK(run.rows[1].at("train/nan") == "NaN");  // nlohmann's parser and writer would make it null
+  CHECK(run.rows[1].at("train/nan") == "NaN");  // nlohmann's parser and writer would turn it into null
   CHECK(run.rows[1].at("train/minus_inf") == "-Infinity");
   CHECK_FALSE(run.rows[4].contains("train/train_loss"));
   CHECK_FALSE(run.rows[4].contains("train/train_runtime"));

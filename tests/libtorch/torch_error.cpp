@@ -203,7 +203,7 @@ TEST_CASE("errors of a dataset or compute_metrics are explained too") {
   }
 }
 
-/// Can't read example 5.
+/// A dataset that can't read example 5.
 struct Unreadable {
   std::size_t size() const { return 8; }
   std::pair<torch::Tensor, std::int64_t> get(std::int64_t i) const {

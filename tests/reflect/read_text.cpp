@@ -56,7 +56,7 @@ constexpr double inf = std::numeric_limits<double>::infinity(),
                  nan = std::numeric_limits<double>::quiet_NaN();
 constexpr auto refused = std::nullopt;
 
-/// Equal numbers, NaN included, of the same sign.
+/// Whether both are equal numbers of the same sign; NaN equals NaN.
 bool same(std::optional<double> a, std::optional<double> b) {
   if (!a || !b) return !a && !b;
   return std::isnan(*a) ? std::isnan(*b) : *a == *b && std::signbit(*a) == std::signbit(*b);

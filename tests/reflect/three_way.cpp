@@ -37,7 +37,7 @@ TEST_CASE("a value that is given differently wins over the run's, and is reporte
                             {{"learning_rate", 0.002}, {"patience", 3}}, differences);
   CHECK(merged.dump() == R"({"learning_rate":0.002,"patience":3})");
   CHECK(differences == Lines{"learning_rate: 0.001 -> 0.002"});
-  // The value given now is the run's changed one: it stays, but differs from the one given first.
+  // The value given now equals the run's changed value: it stays, but differs from the value given first.
   differences = {"earlier"};
   CHECK(merge({{"a", 1}}, {{"a", 2}}, {{"a", 2}}, differences, "EarlyStoppingCallback").at("a") == 2);
   CHECK(differences == Lines{"earlier", "EarlyStoppingCallback.a: 1 -> 2"});

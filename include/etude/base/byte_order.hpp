@@ -7,14 +7,14 @@
 
 namespace etude::inline v0::detail {
 
-/// The number in at most eight bytes, the most significant one first.
+/// The number in at most eight bytes, the most significant byte first.
 constexpr std::uint64_t big_endian(std::string_view bytes) {
   std::uint64_t number = 0;
   for (const char byte : bytes) number = number << 8 | static_cast<unsigned char>(byte);
   return number;
 }
 
-/// The number in at most eight bytes, the least significant one first.
+/// The number in at most eight bytes, the least significant byte first.
 constexpr std::uint64_t little_endian(std::string_view bytes) {
   std::uint64_t number = 0;
   for (auto i = bytes.size(); i-- > 0;) number = number << 8 | static_cast<unsigned char>(bytes[i]);

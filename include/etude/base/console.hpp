@@ -18,9 +18,9 @@ std::optional<int> terminal_columns(std::FILE* out) noexcept;
 bool is_drawable(std::FILE* out) noexcept;
 
 /// All console output of Etude goes through here, so that it appears above a progress bar on a terminal. Bars
-/// that exist at once share one line, the last line of the output: nothing tells a program that another has
-/// written to the terminal and moved the cursor, so a second line could not be found again. One console
-/// serves the whole process, from any thread.
+/// that exist at the same time share one line, the last line of the output: a program can't know whether
+/// another one has moved the terminal's cursor, so it couldn't find a second line again. One console serves
+/// the whole process, from any thread.
 class Console {
  public:
   static Console& instance();
@@ -31,7 +31,7 @@ class Console {
   /// Adds a bar on `terminal`; `owner` is its key.
   void add(const void* owner, std::FILE* terminal, ProgressView view);
 
-  /// Draws a bar again, if it is one of those that were added.
+  /// Redraws a bar, if it has been added.
   void draw(const void* owner, ProgressView view);
 
   /// Removes a bar. Leaves `last`, if given, on the screen as its last line, unless an earlier bar of this

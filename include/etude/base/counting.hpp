@@ -24,16 +24,16 @@ constexpr std::int64_t groups_of(std::int64_t count, std::int64_t size) {
 /// From here on, a double can't represent every whole number.
 inline constexpr double largest_whole = 9007199254740992.0;  // 2^53
 
-/// The largest whole number m for which m * divisor / total isn't above `share`: `share` of `total /
-/// divisor`, rounded down. `total` and `divisor` are whole numbers, `share` is at least 0.
+/// `share` of `total / divisor`, rounded down: the largest whole number m for which m * divisor / total isn't
+/// above `share`. `total` and `divisor` are whole numbers, `share` is at least 0.
 ///
 /// 0.07 means 7/100, which isn't a double, and neither is its product with 100. But 0.07 and 7.0 / 100 are
 /// both the double nearest to 7/100. So quotients of whole numbers, rounded once as `share` was, compare with
-/// it as the exact numbers do, where a product may be just above or below the whole number that it should be.
+/// it as the exact numbers do, whereas a product may be just above or below the right whole number.
 double share_rounded_down(double share, double total, double divisor = 1);
 
-/// The smallest whole number m for which m / total isn't below `share`: `share` of `total`, rounded up, by
-/// the same rule.
+/// `share` of `total`, rounded up by the same rule: the smallest whole number m for which m / total isn't
+/// below `share`.
 double share_rounded_up(double share, double total);
 
 /// The number of intervals of this size that end at or before `position`. A position such as an epoch is

@@ -9,7 +9,7 @@
 
 namespace etude::inline v0::detail {
 
-/// Collects everything that is wrong with some settings, one line for each: "field is value: must be ...".
+/// Collects all faults of some settings, one line for each: "field is value: must be ...".
 class Faults {
  public:
   Faults() = default;
@@ -20,12 +20,12 @@ class Faults {
     lines_.push_back(fmt::format(format, std::forward<Parts>(parts)...));
   }
 
-  /// Adds "field is value: must be allowed" unless it is `good`.
+  /// Adds "field is value: must be allowed" unless `good`.
   template <class Value>
   void require(bool good, std::string_view field, const Value& value, std::string_view allowed) {
     if (!good) add("{} is {}: must be {}", field, value, allowed);
   }
-  /// Adds "field is true: must be false why" if it is `given`.
+  /// Adds "field is true: must be false why" if `given`.
   void refuse(bool given, std::string_view field, std::string_view why) {
     require(!given, field, true, fmt::format("false {}", why));
   }

@@ -25,8 +25,8 @@ struct Interrupted : Error {
 
 /// While it lives, records SIGTERM and SIGINT for `throw_if_interrupted`; a second signal ends the process at
 /// once. Signals that the program ignores stay ignored, and the last of these objects restores the program's
-/// handlers. A child made by fork() doesn't continue the training, so there a signal gets the program's own
-/// handling.
+/// handlers. A child made by fork() doesn't continue the training, so signals there go to the program's
+/// handlers.
 class SignalGuard {
  public:
   explicit SignalGuard(bool on);
@@ -37,7 +37,7 @@ class SignalGuard {
   /// Restores the program's handlers and delivers the signals received meanwhile.
   void restore();
 
-  /// Does the same for a training that has handled `signal`. If the signal ends the process, it first waits
+  /// Like `restore`, for a training that has handled `signal`. If the signal ends the process, it first waits
   /// for trainings in other threads, which handle it too; at most 10 seconds, since one of them may be
   /// waiting for this thread.
   void restore_with_others(int signal);
@@ -54,7 +54,7 @@ class SignalGuard {
 
  private:
   bool on_;
-  std::thread::id thread_;  // where it began
+  std::thread::id thread_;  // the thread that constructed it
 };
 
 /// Whether `reason` (of the event `Stop`) means that a signal stopped the training. Unless the program
@@ -67,7 +67,7 @@ inline void throw_if_interrupted() {
 }
 
 /// While it lives, this thread is inside a long operation that may be interrupted (or, with false, one that
-/// must not be).
+/// must not be interrupted).
 class InterruptionScope {
  public:
   explicit InterruptionScope(bool may) : before_(std::exchange(flag(), may)) {}
@@ -82,7 +82,7 @@ class InterruptionScope {
   bool before_;
 };
 
-/// Called in long operations: `throw_if_interrupted` where interrupting is safe.
+/// Call this in long operations: it calls `throw_if_interrupted` where interrupting is safe.
 inline void interruption_point() {
   if (InterruptionScope::may()) throw_if_interrupted();
 }

@@ -15,7 +15,8 @@
 #endif
 
 namespace etude::inline v0::library_compiled::ETUDE_DETAIL_DEBUG_MODE::ETUDE_DETAIL_STRINGS {
-/// Defined by a library that was compiled with the same options; a program with different ones doesn't link.
+/// Defined in a library that was compiled with these options; a program with different options doesn't link
+/// to it.
 extern const char as_this_file_is;
 }  // namespace etude::inline v0::library_compiled::ETUDE_DETAIL_DEBUG_MODE::ETUDE_DETAIL_STRINGS
 

@@ -19,12 +19,12 @@ void write_text(std::FILE* out, std::string_view text) noexcept;
 /// exceptions are ignored.
 using MessageHandler = std::function<void(std::string_view level, std::string_view text)>;
 
-/// Sends the messages of all trainers in the process to `handler` instead of standard error; an empty one
+/// Sends the messages of all trainers in the process to `handler` instead of standard error; an empty handler
 /// restores standard error. Returns the previous handler.
 MessageHandler set_message_handler(MessageHandler handler);
 
 namespace detail {
-/// `rank` is that of one of several processes, or -1.
+/// `rank` is this process's rank if there are several processes, or else -1.
 void message(std::string_view level, std::int64_t rank, std::string_view text);
 
 template <class Arguments>

@@ -47,7 +47,7 @@ class ProgressBar {
 
   void update(std::int64_t done);
 
-  /// Shows names with values after the rate and the times, the most important first.
+  /// Shows these names and values, the most important first, after the rate and the times.
   void set_fields(Fields fields);
   void set_title(std::string title);
 
@@ -58,7 +58,7 @@ class ProgressBar {
   /// Expects a pause like the last one whenever the count passes a multiple of `count`.
   void expect_pauses(double count) { pauses_every_ = count; }
 
-  /// Leaves the last line on the screen, unless the bar shares the line of another.
+  /// Leaves the last line on the screen, unless the bar shares another bar's line.
   void close();
 
  private:
@@ -83,8 +83,8 @@ class ProgressBar {
   detail::RateWindow window_;
   std::optional<Clock::time_point> pause_begun_ = {};
   double paused_ = 0;              // seconds, in all
-  double last_pause_ = 0;          // seconds, of pauses at the same count
-  std::int64_t pause_count_ = -1;  // that count
+  double last_pause_ = 0;          // seconds, of all pauses at the last pause's count
+  std::int64_t pause_count_ = -1;  // the last pause's count
   double pauses_every_ = 0;
 };
 

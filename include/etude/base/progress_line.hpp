@@ -24,14 +24,14 @@ struct ProgressView {
   double elapsed = 0;               ///< seconds
   double rate = 0;                  ///< iterations per second; 0 if unknown
   std::optional<double> left = {};  ///< seconds
-  /// Names and values, the most important first. Those without a value are hidden.
+  /// Names and values, the most important first. Names without a value are hidden.
   std::vector<std::pair<std::string, std::string>> fields = {};
   State state = State::running;
 };
 
 /// The size and abilities of a terminal.
 struct TerminalStyle {
-  int columns = 80;  ///< of the line, at most
+  int columns = 80;  ///< the line's maximum width
   bool unicode = false;
   bool colors = false;
 };

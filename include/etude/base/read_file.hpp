@@ -6,7 +6,7 @@
 
 namespace etude::inline v0::detail {
 
-/// The bytes of a file, which may be one of /proc, whose size isn't known; unset if it can't be read.
+/// The bytes of a file, also of one in /proc, whose size isn't known; unset if it can't be read.
 std::optional<std::string> read_file(const std::filesystem::path& path);
 
 }  // namespace etude::inline v0::detail

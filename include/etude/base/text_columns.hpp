@@ -16,13 +16,13 @@ void for_each_character(std::string_view text, FunctionRef<void(std::string_view
 /// Valid UTF-8 without characters that control a terminal or the direction of text; those become U+FFFD.
 std::string plain_text(std::string_view text);
 
-/// The columns of a character: 0 for a mark on the character before, 2 for East Asian characters and emoji.
+/// The columns of a character: 0 for a mark on the previous character, 2 for East Asian characters and emoji.
 std::size_t columns_of_code(std::uint32_t code);
 
-/// The columns that a plain text takes in a terminal.
+/// The number of columns that a plain text takes in a terminal.
 std::size_t columns_of(std::string_view text);
 
-/// As many characters of a plain text as fit into so many columns.
+/// The longest beginning of a plain text that fits into `columns`.
 std::string_view first_columns(std::string_view text, std::size_t columns);
 
 }  // namespace etude::inline v0::detail

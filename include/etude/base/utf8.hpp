@@ -15,7 +15,7 @@ struct Utf8Character {
   std::optional<std::uint32_t> code;
 };
 
-/// Removes the first character of `text`, which isn't empty.
+/// Removes and returns the first character of `text`, which must not be empty.
 Utf8Character take_character(std::string_view& text);
 
 }  // namespace detail

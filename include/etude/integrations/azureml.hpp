@@ -15,18 +15,18 @@
 
 namespace etude::inline v0 {
 
-/// Sends every log to an Azure ML workspace through its MLflow interface, as metrics under their own names at
+/// Sends every log to an Azure ML workspace through its MLflow interface, as metrics with unchanged names at
 /// `state.global_step`. It logs what Hugging Face's callback of this name logs, plus the step. A job of Azure
 /// ML needs no settings: the callback logs to the job's run, which the platform ends, and renews the job's
 /// token. Elsewhere `MLFLOW_TRACKING_TOKEN` must be an access token for https://management.azure.com, which
-/// isn't renewed, and the run is created and ended as MLflowCallback does. A trial of a search is a separate
-/// run with its hyperparameters, nested in the job's run or, outside a job, in one run for the search.
+/// isn't renewed, and the callback creates and ends the run as MLflowCallback does. A trial of a search is a
+/// separate run with its hyperparameters, nested in the job's run or, outside a job, in one run for the
+/// search.
 ///
 /// Samples are artifacts, as with MLflowCallback, if the workspace accepts them through its MLflow interface.
 ///
-/// Sending, keeping unsent entries and resuming work as in MLflowCallback. Parameters are sent if
-/// `log_params` is set. Checkpoints aren't, because Azure keeps them in its own store;
-/// HF_MLFLOW_LOG_ARTIFACTS causes a warning.
+/// Sends, keeps unsent entries and resumes as MLflowCallback does. Parameters are sent if `log_params` is
+/// set. Checkpoints aren't, because Azure stores them itself; HF_MLFLOW_LOG_ARTIFACTS causes a warning.
 ///
 /// Tested with an MLflow server behind Azure's addresses, TLS and tokens, never with Azure itself.
 ///
@@ -48,7 +48,7 @@ struct AzureMLCallback {
   };
   State state = {};
 
-  /// Whether `report_to = all` includes it: MLFLOW_TRACKING_URI begins with azureml://.
+  /// Whether `report_to = all` includes this callback: true if MLFLOW_TRACKING_URI begins with azureml://.
   static bool is_available();
 
   void on(const TrainBegin& e);

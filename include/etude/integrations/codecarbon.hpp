@@ -32,28 +32,28 @@ struct EmissionsTotals {
 };
 
 /// Measures the energy that a training uses and writes its CO2 emissions to `emissions.csv`, as CodeCarbon's
-/// EmissionsTracker does in Hugging Face's CodeCarbonCallback: same columns, same models, same settings, and
-/// CodeCarbon's own tools read the file. Adds `emissions_kg` and `energy_consumed_kwh` to the last log of a
-/// training, so put it before the callbacks that write logs.
+/// EmissionsTracker does in Hugging Face's CodeCarbonCallback: it uses the same columns, models and settings,
+/// and CodeCarbon's tools can read the file. Adds `emissions_kg` and `energy_consumed_kwh` to the last log of
+/// a training, so put it before the callbacks that write logs.
 ///
-/// An option that isn't given is taken from the variable `CODECARBON_NAME`, else from `.codecarbon.config` in
-/// the current folder, else from the one in the home folder (section `[codecarbon]`), else it is CodeCarbon's
-/// default. The file goes to `output_dir` of the training arguments by default.
+/// An option that isn't given is taken from the variable `CODECARBON_NAME`, or else from `.codecarbon.config`
+/// (section `[codecarbon]`) in the current folder, or else from the one in the home folder; otherwise
+/// CodeCarbon's default applies. The file goes to `output_dir` of the training arguments by default.
 ///
 /// - CPU: RAPL's counters if they can be read (otherwise a warning names the unreadable one), otherwise the
 ///   machine's load and the processor's TDP: `force_cpu_power`, or the processor's entry in
 ///   `hardware/cpu_power.csv` of `data_dir`, or 4 W per thread.
-/// - GPUs: NVIDIA's energy counters, or the power sampled once a second on GPUs without one.
+/// - GPUs: NVIDIA's energy counters, or the power, sampled once a second, on GPUs without such a counter.
 /// - Memory: CodeCarbon's estimate for the installed modules.
 /// - Carbon intensity: the country's, from this library's table or from CodeCarbon's own tables in
 /// `data_dir`, which have more countries, regions, and clouds. Nothing is looked up over the network: without
 /// a country the world average is used, with a warning.
 ///
-/// A thread measures every `measure_power_secs` and then updates the run's row, so that a killed process
-/// leaves one. Rows of other runs don't change, and processes that share a file wait for each other. A
+/// A thread measures every `measure_power_secs` and then updates the run's row, so even a killed process
+/// leaves a row. Rows of other runs don't change, and processes that share a file wait for each other. A
 /// resumed training continues its row from the row's or the checkpoint's totals, whichever are larger:
 /// repeated steps count twice. CodeCarbon itself begins a row at each start. A trial's row has the search as
-/// its project and the trial as its experiment, unless others are given.
+/// its project and the trial as its experiment, unless the options name others.
 ///
 /// Runs in the first process of each machine, since it measures the machine; on machines other than the
 /// first, each start begins a row. Throws ArgumentError at TrainBegin for an invalid setting, and if the file
@@ -70,9 +70,8 @@ struct CodeCarbonCallback {
       (std::string, output_file, "name of the file; else emissions.csv", ""),
       (std::optional<bool>, save_to_file, "write the file; else yes"),
       (std::optional<double>, measure_power_secs, "seconds between measurements; else 15"),
-      (std::string, tracking_mode, "machine, or process for its own share of CPU and memory; else machine",
-       ""),
-      (std::string, country_iso_code, "three letters; else the world average counts", ""),
+      (std::string, tracking_mode, "machine, or process for this process's CPU and memory; else machine", ""),
+      (std::string, country_iso_code, "three letters; else the world average applies", ""),
       (std::string, region, "state, province or zone; needs data_dir", ""),
       (std::string, cloud_provider, "the machine's cloud provider; needs data_dir", ""),
       (std::string, cloud_region, "its region", ""),
@@ -83,8 +82,8 @@ struct CodeCarbonCallback {
       (std::optional<bool>, rapl_include_dram, "also count RAPL's memory domains; else no"),
       (std::optional<bool>, rapl_prefer_psys, "RAPL of the whole platform instead of the CPU; else no"),
       (std::string, gpu_ids,
-       "which GPUs, as 0,1 or by the beginnings of their UUIDs; else all that "
-       "CUDA_VISIBLE_DEVICES has",
+       "GPUs to measure, as 0,1 or by the beginnings of their UUIDs; else all in "
+       "CUDA_VISIBLE_DEVICES",
        ""),
       (std::optional<double>, pue, "energy of the data centre per kWh of the machine; else 1"),
       (std::optional<double>, wue, "litres of water per kWh; else 0"),
@@ -93,12 +92,12 @@ struct CodeCarbonCallback {
       (std::optional<bool>, log_always, "add the emissions to every log, not only the last; else no"));
   struct State {
     ETUDE_STRUCT(State, (std::string, run_id, "the run's row in the file", ""),
-                 (EmissionsTotals, totals, "what it has used so far"),
+                 (EmissionsTotals, totals, "its consumption so far"),
                  (std::int64_t, last_logged_step, "step of the last log with emissions", -1));
   };
   State state = {};
 
-  /// Whether `report_to=all` includes it: if the machine's load can be read.
+  /// Whether `report_to=all` includes this callback: true if the machine's load can be read.
   static bool is_available();
 
   void on(const TrainBegin& e);

@@ -24,8 +24,8 @@ struct Run;
 /// with step and epoch (eval/loss, train/loss, ...), the arguments as parameters (args|learning_rate), the
 /// model as graph text, system details, and with `log_assets` the files of output_dir at the end.
 ///
-/// Samples are sent as by `log_image`, `log_audio` and `log_text` of Comet's client; captions and the names
-/// of texts are metadata.
+/// Samples are sent as `log_image`, `log_audio` and `log_text` of Comet's client send them; captions and the
+/// names of texts are metadata.
 ///
 /// It works online if there is a key (COMET_API_KEY, or the one that `comet login` stored) and
 /// COMET_START_ONLINE isn't 0: logs wait on the disk until the server has them, and the training never waits.
@@ -35,9 +35,9 @@ struct Run;
 /// process.
 ///
 /// A resumed training continues its experiment, which then contains repeated steps twice; offline it writes
-/// another archive, KEY-XXXXXX.zip. A second training from the start is a new experiment, unless a key is
-/// given. A trial of a search is an experiment with the trial's name and hyperparameters (trial|width), and
-/// the search's name under "Search". Logs in the first process only.
+/// another archive, KEY-XXXXXX.zip. A second training from the start is a new experiment, unless an
+/// experiment key is given. A trial of a search is an experiment with the trial's name and hyperparameters
+/// (trial|width), and the search's name under "Search". Logs in the first process only.
 ///
 /// An option wins over its environment variable. Throws ArgumentError at the beginning of training for
 /// invalid options and variables, and for folders that can't be written; this includes a wrong COMET_MODE,

@@ -41,20 +41,20 @@ using MLflowTags = std::map<std::string, std::string>;
 /// TLS: docs/trackers.md lists them. `tracking_uri` mustn't contain credentials, since options are written to
 /// checkpoints; MLFLOW_TRACKING_URI may. `DISABLE_MLFLOW_INTEGRATION` turns the callback off.
 ///
-/// Differs from Hugging Face's: an address is required, since files and databases aren't written without a
-/// server; checkpoints are plain files under `checkpoint-N/`, not a pickled model; a nested run needs its
-/// parent's id, but the trials of a search are runs within one run of the search, or within the run that
-/// MLFLOW_RUN_ID names. Logs in the first process only.
+/// Differences from Hugging Face's callback: an address is required, since files and databases aren't written
+/// without a server; checkpoints are plain files under `checkpoint-N/`, not a pickled model; a nested run
+/// needs its parent's id, but the trials of a search are runs within one run of the search, or within the run
+/// that MLFLOW_RUN_ID names. Logs in the first process only.
 ///
 /// Throws ArgumentError at the beginning of training for an invalid address, tags or numbers, a spool that
-/// can't be written, and for a run or experiment that doesn't exist, if the server answers at once.
+/// can't be written, and for a run or experiment that doesn't exist, if the server responds at once.
 struct MLflowCallback {
   ETUDE_STRUCT(
       MLflowCallback, (std::string, tracking_uri, "the server's address; empty is MLFLOW_TRACKING_URI", ""),
       (std::string, experiment_name,
        "created if it doesn't exist; empty is MLFLOW_EXPERIMENT_NAME, or Default", ""),
-      (std::string, experiment_id,
-       "wins over the name; empty is MLFLOW_EXPERIMENT_ID, where no name is set at all", ""),
+      (std::string, experiment_id, "wins over the name; empty is MLFLOW_EXPERIMENT_ID, unless a name is set",
+       ""),
       (std::string, run_id, "an existing run to continue; empty is MLFLOW_RUN_ID, or a new run", ""),
       (std::string, parent_run_id, "the run that this one is part of; empty is MLFLOW_PARENT_RUN_ID", ""),
       (MLflowTags, tags, "tags of the run, in addition to MLFLOW_TAGS"),
@@ -71,8 +71,8 @@ struct MLflowCallback {
   };
   State state = {};
 
-  /// Whether `report_to = all` includes it: MLFLOW_TRACKING_URI is the address of a server, and it isn't
-  /// turned off.
+  /// Whether `report_to = all` includes this callback: true if MLFLOW_TRACKING_URI is a server's address and
+  /// the callback isn't turned off.
   static bool is_available();
 
   void on(const TrainBegin& e);
@@ -83,7 +83,7 @@ struct MLflowCallback {
   void on(const TrainError& e);
   void on(const TrainEnd& e);
 
-  /// Sends additional metrics like a log; for callbacks that contain this one.
+  /// Sends additional metrics as it sends a log; for callbacks that contain this one.
   void log(const Context& e, const Metrics& metrics);
 
   nlohmann::ordered_json config = {};  ///< More parameters; the arguments' parameters win.

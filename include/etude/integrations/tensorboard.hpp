@@ -22,19 +22,19 @@ namespace detail {
 struct TensorBoardRun;
 }
 
-/// Writes event files for TensorBoard: the metrics of every log, the arguments, the model. Follows Hugging
-/// Face's TensorBoardCallback in its folder, `output_dir/runs/Nov21_09-06-38_host` or
-/// TENSORBOARD_LOGGING_DIR, and in its names, `train/loss`, `eval/loss`, `args`, `model_config`. In addition
-/// it writes the graph of a TorchScript model or the layers of any other, histograms every `histogram_steps`,
-/// and at the end the arguments with the last metrics for the HPARAMS page, in a separate run within the
-/// folder, as PyTorch's `add_hparams` does.
+/// Writes event files for TensorBoard: the metrics of every log, the arguments, the model. Uses the folder of
+/// Hugging Face's TensorBoardCallback, `output_dir/runs/Nov21_09-06-38_host` or TENSORBOARD_LOGGING_DIR, and
+/// its names, `train/loss`, `eval/loss`, `args`, `model_config`. In addition it writes the graph of a
+/// TorchScript model or the layers of any other, histograms every `histogram_steps`, and at the end the
+/// arguments with the last metrics for the HPARAMS page, in a separate run within the folder, as PyTorch's
+/// `add_hparams` does.
 ///
 /// Samples are written as pictures, sounds and texts at their step; a caption is a text under its picture's
 /// or sound's tag.
 ///
 /// A resumed training continues in its folder: a SessionLog START hides the points that are repeated, while
-/// those at the checkpoint's own step are kept. If the files are gone, `state.log_history` is written again.
-/// A second training within the same second gets a separate folder, and so does each trial of a search.
+/// points at the checkpoint's step are kept. If the files are gone, `state.log_history` is written again. A
+/// second training within the same second gets a separate folder, and so does each trial of a search.
 ///
 /// A log is one record, written by one system call, so logs survive if the process is killed. Histograms of
 /// gradients show them before clipping. The host reads them, so steps with histograms wait for the device.
@@ -61,9 +61,9 @@ struct TensorBoardCallback {
                  (IntervalTimer, histogram_timer, "the elapsed part of histogram_steps"));
   };
   State state = {};
-  nlohmann::ordered_json config = {};  ///< of the model: shown as `model_config`, and among the HPARAMS
+  nlohmann::ordered_json config = {};  ///< The model's, shown as `model_config` and on the HPARAMS page.
 
-  /// Whether `report_to=all` includes it: it needs nothing but a folder.
+  /// Whether `report_to=all` includes this callback: always, since it needs only a folder.
   static bool is_available() { return true; }
 
   bool reads_parameters() const { return histogram_steps.has_value(); }

@@ -17,17 +17,17 @@
 namespace etude::inline v0 {
 
 /// Writes a run that `wandb sync` uploads to Weights & Biases, without Python. Names, keys, variables and
-/// artifacts are those of Hugging Face's WandbCallback: arguments and `config` as the run's config; each log
-/// as a row of the history under `train/...`, `eval/...`, `test/...` with `train/global_step` as the axis;
-/// `train_runtime`, `train_loss` and the like in the summary only; metrics of predictions as a row, too. NaN
-/// and infinities are preserved.
+/// artifacts match Hugging Face's WandbCallback: arguments and `config` become the run's config; each log
+/// becomes a row of the history under `train/...`, `eval/...`, `test/...` with `train/global_step` as the
+/// axis; `train_runtime`, `train_loss` and the like appear only in the summary; metrics of predictions are a
+/// row, too. NaN and infinities are preserved.
 ///
 /// Samples are rows with wandb.Image, wandb.Audio and, for texts, wandb.Html.
 ///
-/// Unlike Hugging Face's callback, this one sends nothing. Whatever the mode, the run is an offline one,
-/// `wandb/offline-run-TIME-ID` in `dir`, and unless the mode is `offline` a warning names the command that
-/// uploads it. The label is "etude_trainer". A training resumed from a checkpoint continues its run in a
-/// second folder, to be uploaded after the first. A run is finished when the next training begins or the
+/// Unlike Hugging Face's callback, this one sends nothing. Whatever the mode, the run is offline, in
+/// `wandb/offline-run-TIME-ID` below `dir`, and unless the mode is `offline` a warning names the command that
+/// uploads it. The run's label is "etude_trainer". A training resumed from a checkpoint continues its run in
+/// a second folder, to be uploaded after the first. A run is finished when the next training begins or the
 /// callback is destroyed, since evaluations may follow; if the training throws, it is finished at once and
 /// marked as failed, as it is after SIGTERM or SIGINT, with exit code 255. A killed process leaves a failed
 /// run with all rows so far.
@@ -39,7 +39,7 @@ namespace etude::inline v0 {
 ///
 /// An empty option is taken from its variable; `mode`, `entity` and `project` then from wandb's settings
 /// files. In a sweep, `id`, `project` and `entity` are the sweep's. Logs in the first process only. A trial
-/// of a search is a run with the trial's name and hyperparameters, in a group of the search. Throws
+/// of a search is a run with the trial's name and hyperparameters, in the search's group. Throws
 /// ArgumentError for wrong options and for a folder that can't be written, when training begins; later errors
 /// are reported and never stop a training. Its runs were read by wandb 0.29 and 0.31, and uploaded by their
 /// `wandb sync` to a test server; never to wandb.ai.
@@ -60,13 +60,13 @@ struct WandbCallback {
   struct State {
     ETUDE_STRUCT(State, (std::string, run_id, "id of the run", ""),
                  (std::int64_t, next_step, "rows in its history so far", 0),
-                 (double, run_seconds, "its age at the last of them", 0.0));
+                 (double, run_seconds, "the run's age at its last row, in seconds", 0.0));
   };
   State state = {};
   nlohmann::ordered_json config = {};  ///< Additional run config, like Python's `model.config`.
 
-  /// Whether `report_to` "all" includes it: unless WANDB_MODE, wandb's settings or WANDB_DISABLED switch it
-  /// off.
+  /// Whether `report_to` "all" includes this callback: true unless WANDB_MODE, wandb's settings or
+  /// WANDB_DISABLED turn it off.
   static bool is_available();
 
   /// Whether it logs histograms of the parameters.

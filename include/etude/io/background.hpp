@@ -9,8 +9,8 @@
 
 namespace etude::inline v0 {
 
-/// Runs one job at a time in its own thread. `exit`, returning from `main` and this object's destructor wait
-/// for a running job. A child made by fork() has no running job: only the parent finishes it.
+/// Runs one job at a time in a separate thread. `exit`, returning from `main` and this object's destructor
+/// wait for a running job. A child made by fork() has no running job: only the parent finishes it.
 class BackgroundJob {
  public:
   BackgroundJob() = default;

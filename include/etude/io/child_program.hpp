@@ -49,8 +49,8 @@ class ChildProgram {
   Descriptor life_line_;  // this process's end of a socket pair; it closes when the process ends
 };
 
-/// Called in a child: from now on, it reacts as to SIGTERM when its parent asks it to end, or ends. Until a
-/// child has called this, its parent sends it a real SIGTERM.
+/// Call this in a child: from then on, when its parent asks it to end, or ends, the child reacts as it does
+/// to SIGTERM. Until then, its parent sends it a real SIGTERM.
 void end_with_parent();
 
 }  // namespace etude::inline v0::detail

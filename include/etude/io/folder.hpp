@@ -34,7 +34,7 @@ inline std::filesystem::path replaced_path(const std::filesystem::path& target) 
 
 /// Finishes a FolderWriter::commit that a crash interrupted: restores the old folder if the new one is
 /// missing, otherwise removes the old one. Only touches folders for which `is_ours(path)` is true; no writer
-/// may be active on those. Returns a description of each failure; throws CheckpointError if `parent` can't be
+/// may be active in those. Returns a description of each failure; throws CheckpointError if `parent` can't be
 /// read.
 template <class IsOurs>
 std::vector<std::string> recover_replaced(FileSystem& files, const std::filesystem::path& parent,
@@ -95,9 +95,9 @@ class FolderWriter {
 
   void write_text(const std::string& name, std::string_view text);
 
-  /// Creates the file that `write` writes. If the folder `before`, which `manifest` describes, has a file of
-  /// that name with the same checksum, the new file becomes a hard link to that one, and nothing is written.
-  /// `write` may be called twice.
+  /// Creates a file with the content that `write` writes. If the folder `before`, which `manifest` describes,
+  /// has a file of that name with the same checksum, the new file becomes a hard link to that one, and
+  /// nothing is written. `write` may be called twice.
   void create_or_link(const std::string& name, const std::filesystem::path& before, const Manifest& manifest,
                       detail::FunctionRef<void(OutputFile&)> write);
 
@@ -108,7 +108,7 @@ class FolderWriter {
   void commit(Manifest manifest);
 
  private:
-  // A file's state when it was finished, to detect later changes by others.
+  // A file's state when it was finished, to detect later changes by other programs.
   struct Written {
     bool finished = false;
     ManifestFile info{};
@@ -143,7 +143,7 @@ class FolderWriter {
 };
 
 /// Reads the files of a folder written by a FolderWriter, verifying each against the manifest on first
-/// access. With `need_manifest` false it also reads folders written by other programs, unverified. Throws
+/// access. With `need_manifest` false it also reads folders written by other programs, unverified. Throws a
 /// CheckpointError that names the file.
 class FolderReader {
  public:

@@ -55,7 +55,8 @@ class LockFile {
   /// The `errno` of the failed attempt to open or create the file; 0 if it succeeded.
   int open_error() const { return open_error_; }
 
-  /// The lock is held as long as a process has this descriptor open. -1 if the lock isn't held.
+  /// The lock file's descriptor, or -1 if the lock isn't held. The lock lasts as long as a process has this
+  /// descriptor open.
   int descriptor() const { return state_ == LockState::held ? file_.get() : -1; }
 
   /// True if the lock was held, but its file has since been removed or replaced.

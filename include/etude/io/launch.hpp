@@ -6,10 +6,10 @@
 
 namespace etude::inline v0 {
 
-/// The processes of one training, as the launcher describes them to this process.
+/// This process's place among the processes of a training, as the launcher describes it.
 struct Launch {
-  std::int64_t rank = 0;              ///< this process's number among all, from 0
-  std::int64_t world_size = 1;        ///< number of all processes
+  std::int64_t rank = 0;              ///< this process's number among all processes, from 0
+  std::int64_t world_size = 1;        ///< number of processes in total
   std::int64_t local_rank = 0;        ///< this process's number on its machine, from 0
   std::int64_t local_world_size = 1;  ///< number of processes on this machine
   std::string launcher = {};          ///< "torchrun", "mpirun" or "srun"; empty if none
@@ -25,8 +25,8 @@ struct Launch {
 using EnvironmentLookup = std::function<const char*(const char* name)>;
 
 /// Reads the variables of torchrun (RANK, WORLD_SIZE, ..., which may also be set by hand), of mpirun (Open
-/// MPI, MPICH, Intel MPI) or of srun. If none is set, there is one process. Throws ArgumentError that names
-/// the variable, its value and what is allowed.
+/// MPI, MPICH, Intel MPI) or of srun. If none is set, there is one process. Throws an ArgumentError that
+/// names the variable, its value and what is allowed.
 Launch find_launch(const EnvironmentLookup& lookup);
 Launch find_launch();
 

@@ -70,7 +70,7 @@ inline std::string checksum_of_text(std::string_view text) {
 /// preceding it. Every format version ends this way. Throws CheckpointError for a name that isn't UTF-8.
 std::string to_manifest_text(const Manifest& manifest);
 
-/// Parses a manifest. Throws CheckpointError that describes the problem.
+/// Parses a manifest. Throws a CheckpointError that describes the problem.
 Manifest from_manifest_text(std::string_view text);
 
 /// Reads the manifest of a folder. Throws CheckpointError with its path and the problem.

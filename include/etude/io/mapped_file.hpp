@@ -15,8 +15,8 @@
 
 namespace etude::inline v0 {
 
-/// A file mapped into memory and read on first access. The memory may be modified; the file doesn't change.
-/// Throws CheckpointError for anything that can't be read or isn't a regular file.
+/// A file mapped into memory and read on first access. Writing to the memory doesn't change the file. Throws
+/// CheckpointError for anything that can't be read or isn't a regular file.
 ///
 /// The file must not be truncated while it is mapped: that raises SIGBUS. Replacing or removing a whole
 /// checkpoint is safe.

@@ -40,10 +40,10 @@ ThreadShared<T> make_thread_shared(Parts&&... parts) {
   return ThreadShared<T>(new T(std::forward<Parts>(parts)...));
 }
 
-/// Marks work in a thread that Etude started. `exit` and the end of `main` wait for it: for a `job` until it
-/// is done; for a `load`, which may be stuck, at most `patience_with_threads`. After that, the destructor of
-/// an unfinished load and the constructor of a new one never return, so their threads don't touch anything
-/// that `exit` destroys. If the work itself calls `exit`, the process ends without destroying anything, since
+/// Marks work in a thread that Etude started. `exit` and the end of `main` wait for a `job` until it is done,
+/// and for a `load`, which may be stuck, at most `patience_with_threads`. After that, the destructor of an
+/// unfinished load and the constructor of a new one never return, so their threads don't touch anything that
+/// `exit` destroys. If the work itself calls `exit`, the process ends without destroying anything, since
 /// other threads are still running, and says so on standard error.
 ///
 /// The destructor of a static object that joins a loading thread sets `is_given_up` first, so that the load

@@ -8,17 +8,17 @@
 
 namespace etude::inline v0 {
 
-/// Counts the memory of the tensors that this thread and its backward passes allocate on a device while it
-/// lives, in bytes. LibTorch reports each allocation, on the CPU and on CUDA, but not the memory
-/// that its libraries take for themselves.
+/// While it lives, counts the bytes of the tensors that this thread and its backward passes allocate on a
+/// device. LibTorch reports each allocation, on the CPU and on CUDA, but not the memory that its libraries
+/// take for themselves.
 class AllocationCounter {
  public:
-  /// Throws Error if something else counts already in this thread, such as LibTorch's profiler.
+  /// Throws Error if something else is already counting in this thread, such as LibTorch's profiler.
   explicit AllocationCounter(c10::Device device);
 
   /// The memory allocated since the beginning and not yet freed.
   std::int64_t allocated() const;
-  /// The most since the beginning or `reset_peak`.
+  /// The maximum of `allocated` since the beginning or `reset_peak`.
   std::int64_t peak() const;
   void reset_peak();
 

@@ -6,10 +6,10 @@
 
 namespace etude::inline v0 {
 
-/// While it lives, autocast in this thread runs the operators of its list in `dtype` on `device`, and those
-/// that need the range or precision in float32; without a dtype, autocast is off. The destructor restores the
-/// previous setting. Converted weights are cached until the outermost guard ends, so it must not outlive an
-/// update of them. Run the backward pass outside it.
+/// While it lives, autocast in this thread runs the operators on its list in `dtype` on `device`, and
+/// operators that need the range or precision in float32; without a dtype, autocast is off. The destructor
+/// restores the previous setting. Converted weights are cached until the outermost guard ends, so the guard
+/// must not outlive an update of the weights. Run the backward pass outside it.
 class AutocastGuard {
  public:
   AutocastGuard(torch::DeviceType device, std::optional<torch::ScalarType> dtype);
@@ -23,7 +23,7 @@ class AutocastGuard {
   torch::ScalarType dtype_before_;
 };
 
-/// The type that autocast computes in on `device` in this thread, if it is on.
+/// The dtype of autocast on `device` in this thread, if autocast is on.
 std::optional<torch::ScalarType> autocast_in_force(torch::DeviceType device);
 
 /// Whether this LibTorch computes in float16 on a device.

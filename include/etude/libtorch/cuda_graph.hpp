@@ -13,7 +13,8 @@
 
 namespace etude::inline v0::libtorch {
 
-/// Graphs of CUDA. Including this in a source file of a program registers them, so that `cuda_graph` works.
+/// Captures CUDA graphs. Including this header in a source file of a program registers this class, so
+/// `cuda_graph` works.
 class CudaGraph final : public GraphCapture {
  public:
   void begin() override { graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal); }

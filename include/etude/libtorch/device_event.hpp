@@ -7,8 +7,8 @@
 
 namespace etude::inline v0 {
 
-/// A moment in the work of a device, such as the end of an asynchronous copy to the host. There is nothing to
-/// wait for on the CPU.
+/// A moment in the work of a device, such as the end of an asynchronous copy to the host. On the CPU, there
+/// is nothing to wait for.
 class DeviceEvent {
  public:
   /// The moment when all work queued on the device's current stream so far is done.

@@ -19,17 +19,18 @@ class GraphCapture {
   GraphCapture& operator=(const GraphCapture&) = delete;
   virtual ~GraphCapture() = default;
 
-  /// Begins to capture the work that the calling thread gives its current stream; other threads may use the
-  /// device.
+  /// Begins to capture the work that the calling thread queues on its current stream; other threads may use
+  /// the device.
   virtual void begin() = 0;
   virtual void end() = 0;
   virtual void replay() = 0;
 };
 
-/// Registers `make` for the captures of such devices, for the rest of the process, unless one is registered.
+/// Registers `make` for captures on devices of this type, for the rest of the process, unless one is
+/// registered.
 void register_graph_capture(torch::DeviceType device, std::unique_ptr<GraphCapture> (*make)());
 
-/// Whether captures are registered for such devices.
+/// Whether captures are registered for devices of this type.
 bool has_device_graphs(torch::DeviceType device);
 
 /// Device work that is captured once and replayed as a whole, in a separate memory pool. While this object
@@ -42,12 +43,12 @@ class DeviceGraph {
   DeviceGraph& operator=(const DeviceGraph&) = delete;
   ~DeviceGraph();
 
-  /// Captures the work that `work` gives the device, without running it, and replaces any work captured
+  /// Captures the work that `work` queues on the device, without running it, and replaces any work captured
   /// before. Rethrows exceptions of `work`; the graph is then empty.
   void capture(const std::function<void()>& work);
 
-  /// Runs the captured work, on the tensors of the capture at their old addresses. Doesn't wait for the
-  /// device.
+  /// Runs the captured work, on the same tensors at the addresses that they had in the capture. Doesn't wait
+  /// for the device.
   void replay();
 
  private:

@@ -17,11 +17,11 @@
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/zeros.h>
 
-/// Differences between LibTorch versions in operators on lists of tensors.
+/// Hides differences in operators on lists of tensors between LibTorch versions.
 namespace etude::inline v0::libtorch {
 
-/// Interpolates each of `tensors` linearly towards its end. One kernel launch for all of them on an
-/// accelerator, since LibTorch 2.0.
+/// Interpolates each of `tensors` linearly towards its end. Since LibTorch 2.0, this is one kernel launch on
+/// an accelerator.
 void foreach_lerp_(const std::vector<torch::Tensor>& tensors, const std::vector<torch::Tensor>& ends,
                    double weight);
 
@@ -29,7 +29,8 @@ void foreach_lerp_(const std::vector<torch::Tensor>& tensors, const std::vector<
 inline constexpr bool has_amp_on_cpu = TORCH_VERSION_MAJOR > 2 ||
                                        (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 3);
 
-/// Multiplies tensors of one device and type. Returns float32, 0-dim, which is 0 if all elements were finite.
+/// Multiplies tensors of one device and dtype, in place. Returns a 0-dim float32 tensor, which is 0 if all
+/// elements were finite.
 torch::Tensor multiply_and_check_(const std::vector<torch::Tensor>& tensors, double factor);
 
 }  // namespace etude::inline v0::libtorch

@@ -21,7 +21,7 @@ void set_seed(std::uint64_t seed);
 /// Makes operators give the same results in every run, or throw if they can't.
 void enable_full_determinism(std::uint64_t seed);
 
-/// Gets the state of a generator, a byte tensor; the second sets it. Throws c10::Error for an invalid state.
+/// Gets or sets a generator's state, a byte tensor. Setting an invalid state throws c10::Error.
 at::Tensor generator_state(at::Generator generator);
 void set_generator_state(at::Generator generator, const at::Tensor& state);
 

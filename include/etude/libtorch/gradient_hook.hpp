@@ -24,9 +24,9 @@ auto make_node(Arguments&&... arguments) {
     return c10::make_intrusive<Node>(std::forward<Arguments>(arguments)...);
 }
 
-/// Calls a function whenever a backward pass has accumulated a gradient of a parameter, as long as this lives
-/// and the parameter keeps its dtype and device. It is called in the thread of that pass. A parameter that
-/// is frozen has no hook, even if it is unfrozen later.
+/// Calls a function whenever a backward pass has accumulated a parameter's gradient, as long as this object
+/// lives and the parameter keeps its dtype and device. The function runs in the thread of that pass. A
+/// parameter that is frozen has no hook, even if it is unfrozen later.
 class GradientHook {
  public:
   GradientHook(const torch::Tensor& parameter, std::function<void()> call);
@@ -37,11 +37,11 @@ class GradientHook {
   /// Whether there is a hook: false if the parameter was frozen.
   bool exists() const { return node_ != nullptr; }
 
-  /// Whether the parameter's gradients still call it.
+  /// Whether the parameter's gradients still call the function.
   bool is_hooked_to(const torch::Tensor& parameter) const;
 
  private:
-  NodePointer node_;  // a tensor holds it weakly
+  NodePointer node_;  // a tensor keeps only a weak pointer to it
   std::uintptr_t key_ = 0;
 };
 

@@ -15,8 +15,8 @@ namespace etude::inline v0 {
 /// allocators.
 void keep_freed_memory();
 
-/// Whether `error` means out of memory, on any device, so that a smaller batch may fit. The exception may
-/// keep tensors alive: release it before trying again.
+/// Whether `error` means out of memory on any device; a smaller batch may then fit. The exception may keep
+/// tensors alive: release it before trying again.
 bool is_out_of_memory(const std::exception_ptr& error);
 
 }  // namespace etude::inline v0

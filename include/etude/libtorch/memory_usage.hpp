@@ -7,7 +7,7 @@
 
 namespace etude::inline v0 {
 
-/// Memory of a device held by LibTorch's allocator, in bytes: by tensors, and in total, including its cache.
+/// A device's memory held by LibTorch's allocator, in bytes: for tensors, and in total, including its cache.
 struct DeviceMemory {
   std::int64_t allocated = 0;
   std::int64_t peak_allocated = 0;

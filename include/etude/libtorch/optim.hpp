@@ -23,22 +23,23 @@
 #define ETUDE_HAS_FUSED_OPTIMIZERS 0
 #endif
 
-/// Differences between LibTorch versions in optimizers.
+/// Hides differences in optimizers between LibTorch versions.
 namespace etude::inline v0::libtorch {
 
-/// Whether LibTorch's fused kernel for Adam, AdamW and SGD is faster for such a vector. It exists since
-/// LibTorch 2.4, on the CPU and on CUDA. On the CPU it wakes all threads, however few the elements, and needs
-/// the step count in a tensor: below 16,384 elements our own is faster.
+/// Whether LibTorch's fused kernels for Adam, AdamW and SGD are faster for a vector like `values`. LibTorch
+/// 2.4 and later have them, for the CPU and CUDA. On the CPU they wake all threads, however few the elements,
+/// and need the step count in a tensor, so below 16,384 elements our own kernels are faster.
 inline bool has_fused_optimizers(const torch::Tensor& values) {
   return ETUDE_HAS_FUSED_OPTIMIZERS && (values.is_cuda() || (values.is_cpu() && values.numel() >= 16'384));
 }
 
-/// Whether Adam, AdamW and SGD have kernels for such a vector that take the learning rate from a tensor.
+/// Whether Adam, AdamW and SGD have kernels that take the learning rate from a tensor, for a vector like
+/// `values`.
 inline bool has_capturable_kernels(const torch::Tensor& values) {
   return ETUDE_HAS_FUSED_OPTIMIZERS && (values.is_cuda() || values.is_cpu());
 }
 
-/// The same for Adagrad, whose CUDA kernel was added later.
+/// Like `has_fused_optimizers`, for Adagrad, whose CUDA kernel was added later.
 inline bool has_fused_adagrad(const torch::Tensor& values) {
   return values.is_cpu() && has_fused_optimizers(values);
 }
@@ -72,10 +73,10 @@ inline torch::optional<torch::Tensor> divisor(at::TensorList values, double grad
 
 }  // namespace detail
 
-/// A learning rate is `rate`, 0-dim float32 on the device, if that is defined. All lists have the same
-/// length. `moments`: the mean, the mean of squares, and with amsgrad the maximum of the latter. `steps`
-/// counts the updates including this one, 0-dim float32 on the device. Here and below, the gradients are
-/// multiplied by `gradient_scale`.
+/// If `rate`, a 0-dim float32 tensor on the device, is defined, it is the learning rate. All lists have the
+/// same length. `moments` are the mean, the mean of squares, and with amsgrad the maximum of the latter.
+/// `steps` are 0-dim float32 tensors on the device that count the updates, including this one. Here and
+/// below, the gradients are multiplied by `gradient_scale`.
 inline void fused_adam(at::TensorList values, at::TensorList gradients, const TensorLists& moments,
                        at::TensorList steps, const FusedAdam& a, double gradient_scale,
                        const torch::Tensor& rate = {}) {
@@ -94,7 +95,7 @@ inline void fused_adam(at::TensorList values, at::TensorList gradients, const Te
   }
 }
 
-/// Without momentum, there are no moments.
+/// `moments` is empty without momentum.
 inline void fused_sgd(at::TensorList values, at::TensorList gradients, const TensorLists& moments,
                       const FusedSgd& s, double gradient_scale, const torch::Tensor& rate = {}) {
   const at::TensorList momenta = moments.empty() ? at::TensorList() : at::TensorList(moments[0]);
@@ -146,7 +147,7 @@ inline torch::optim::OptimizerParamState* optimizer_state(torch::optim::Optimize
   return found == optimizer.state().end() ? nullptr : found->second.get();
 }
 
-/// Null removes it.
+/// A null `state` removes it.
 inline void set_optimizer_state(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter,
                                 std::unique_ptr<torch::optim::OptimizerParamState> state) {
   const auto key = detail::state_key<detail::OptimizerStateKey>(parameter);

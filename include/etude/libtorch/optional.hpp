@@ -7,7 +7,7 @@
 
 namespace etude::inline v0::libtorch {
 
-/// LibTorch's optional, which is the standard library's since 2.2.
+/// LibTorch's optional type, which is std::optional since LibTorch 2.2.
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 2)
 template <class T>
 using Optional = std::optional<T>;

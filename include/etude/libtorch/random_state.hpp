@@ -21,9 +21,9 @@ std::string text_of(const at::Tensor& bytes);
 
 }  // namespace detail
 
-/// A user's generator whose state is saved with checkpoints: a LibTorch generator, or a pointer, which must
-/// stay valid, to a <random> engine or anything else that has `std::string state()` and `load_state(const
-/// std::string&)`.
+/// A user's generator whose state is saved with checkpoints: a LibTorch generator, or a pointer to a <random>
+/// engine or anything else that has `std::string state()` and `load_state(const std::string&)`. A pointer
+/// must stay valid.
 class StatefulGenerator {
  public:
   StatefulGenerator(const at::Generator& generator);

@@ -5,7 +5,7 @@
 
 #include <string_view>
 
-/// Observing operators.
+/// Tools for observing operators.
 namespace etude::inline v0::libtorch {
 
 #ifndef NDEBUG
@@ -26,7 +26,7 @@ template struct Reveal<RecordedInputs, &at::RecordFunction::inputs_>;
 }  // namespace detail
 #endif
 
-/// The inputs of an operator that starts. LibTorch's own function checks a flag that exists only without
+/// The inputs of an operator that is starting. LibTorch's function checks a flag that exists only without
 /// NDEBUG; official LibTorch builds are compiled with NDEBUG and never set it.
 c10::ArrayRef<const c10::IValue> inputs_of(const at::RecordFunction& function);
 

@@ -13,7 +13,7 @@ namespace etude::inline v0::libtorch {
 /// 0 bytes, the storage has no memory and must not be read.
 void resize_storage(const torch::Tensor& tensor, std::size_t bytes);
 
-/// The memory of these tensors in bytes: a storage that several share counts once, and as a whole.
+/// The memory of these tensors in bytes: a storage that several tensors share counts once, and as a whole.
 std::int64_t storage_bytes(const std::vector<torch::Tensor>& tensors);
 
 }  // namespace etude::inline v0::libtorch

@@ -8,14 +8,15 @@
 
 namespace etude::inline v0 {
 
-/// Tensors, each with a copy of its values, which `restore` writes back. Copies of this share them.
+/// Tensors, each with a copy of its values, which `restore` writes back. Copies of this object share the
+/// tensors.
 class TensorCopies {
  public:
   /// Adds a tensor with its current values.
   void add(const torch::Tensor& tensor) { copies_.emplace_back(tensor, tensor.detach().clone()); }
   /// Adds a tensor with values that were copied before, perhaps to another device.
   void add(const torch::Tensor& tensor, torch::Tensor copy) { copies_.emplace_back(tensor, std::move(copy)); }
-  /// Writes the values back. A tensor whose shape or type has changed gets the former one back.
+  /// Writes the values back. A tensor whose shape or dtype has changed gets its former shape and dtype back.
   void restore() const;
 
   bool empty() const { return copies_.empty(); }

@@ -9,13 +9,12 @@ namespace etude::inline v0 {
 /// unlimited. `root` is the folder that contains /proc and /sys.
 std::optional<double> cpu_quota(const std::filesystem::path& root = "/");
 
-/// The number of cores that this process may keep busy: those of its affinity mask, limited by `cpu_quota`
-/// rounded up.
+/// The number of cores that this process may keep busy: the cores in its affinity mask, limited by
+/// `cpu_quota` rounded up.
 int usable_cores();
 
-/// Keeps LibTorch from using more threads than cores, as it does in a container with a CPU quota: each
-/// operator would wait for threads that wait for a core. Never increases the number; the destructor restores
-/// it.
+/// Keeps LibTorch from using more threads than cores in a container with a CPU quota, where each operator
+/// would wait for threads that wait for a core. Never increases the number; the destructor restores it.
 class ThreadGuard {
  public:
   ThreadGuard();

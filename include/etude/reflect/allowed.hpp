@@ -14,8 +14,8 @@
 
 namespace etude::inline v0 {
 
-/// The allowed values of a field, a subset of its type's. They follow the field's description in
-/// ETUDE_STRUCT, as in `"passes" | at_least(1)`; namespace `allowed` has the functions that make one. A
+/// The values that a field allows, among those of its type. They follow the field's description in
+/// ETUDE_STRUCT, as in `"passes" | at_least(1)`; the functions that make them are in namespace `allowed`. A
 /// number with any bound must also be finite.
 class Allowed {
  public:
@@ -87,22 +87,22 @@ struct Searched {
   bool is_log = false;
   std::span<const double> numbers = {};
   std::span<const std::string_view> names = {};
-  std::string_view condition = {}, condition_value = {};  ///< the field `condition` has this value
+  std::string_view condition = {}, condition_value = {};  ///< only if the field `condition` has this value
 
-  /// Uniform in the logarithm.
+  /// Samples uniformly in the logarithm.
   constexpr Searched log() const {
     auto result = *this;
     result.is_log = true;
     return result;
   }
-  /// Only `low`, `low + size`, and so on.
+  /// Tries only `low`, `low + size`, and so on.
   constexpr Searched step(double size) const {
     auto result = *this;
     result.spacing = size;
     return result;
   }
-  /// Only in trials in which an earlier field of any struct has this value, spelled as in JSON or on the
-  /// command line: `.only_if("optim", "sgd")`.
+  /// Searched only in trials in which an earlier field of any struct has this value, spelled as in JSON or on
+  /// the command line: `.only_if("optim", "sgd")`.
   constexpr Searched only_if(std::string_view field, std::string_view value) const {
     auto result = *this;
     result.condition = field;
@@ -115,7 +115,7 @@ struct Searched {
 /// `"files to read" | not_empty() | positional()`.
 enum class Spelling {
   flag,        ///< `--name value`; a list takes several words, or one with commas
-  positional,  ///< words without a flag, in the order of the fields; a list takes all that the others leave
+  positional,  ///< words without a flag, in the order of the fields; a list takes all remaining words
   repeated     ///< for a list: `--name value`, once for each of its items
 };
 
@@ -128,7 +128,7 @@ constexpr Searched searched() { return {.is_searched = true}; }
 constexpr Searched searched(double low, double high) {
   return {.is_searched = true, .has_range = true, .low = low, .high = high};
 }
-/// Some values, which must outlive it.
+/// Only these values, which must outlive the struct's users.
 constexpr Searched searched_among(std::span<const double> numbers) {
   return {.is_searched = true, .numbers = numbers};
 }
@@ -144,19 +144,20 @@ constexpr Allowed at_most(double most) { return Allowed().at_most(most); }
 constexpr Allowed below(double most) { return Allowed().below(most); }
 constexpr Allowed between(double least, double most) { return at_least(least).at_most(most); }
 constexpr Allowed finite() { return at_least(-std::numeric_limits<double>::infinity()); }
-/// For a string or a list of strings: each must be one of `names`, which must outlive it.
+/// For a string or a list of strings: each must be one of `names`, which must outlive the struct's users.
 constexpr Allowed any_of(std::span<const std::string_view> names) { return Allowed::of(names); }
-/// For a string or a list.
+/// For a string or a list, which must not be empty.
 constexpr Allowed not_empty() { return Allowed::not_empty(); }
 
-/// Words without a flag. A field must have one, unless it is optional or a list that may be empty.
+/// The field takes words without a flag. At least one is required, unless the field is optional or a list
+/// that may be empty.
 constexpr Spelling positional() { return Spelling::positional; }
 /// For a list: each flag takes one word as it is, commas included.
 constexpr Spelling repeated() { return Spelling::repeated; }
 
 }  // namespace allowed
 
-/// A field's description, its allowed values, those that a search tries, and its form on a command line.
+/// A field's description, its allowed values, the values that a search tries, and its form on a command line.
 struct FieldDoc {
   std::string_view text;
   Allowed allowed = {};

@@ -8,10 +8,10 @@
 
 namespace etude::inline v0::detail {
 
-/// Throws ArgumentError that lists these, one per line, each after `prefix`, unless there are none.
+/// Throws an ArgumentError that lists `faults`, one per line, each after `prefix`, unless there are none.
 void throw_faults(std::vector<std::string> faults, std::string_view prefix = "");
 
-/// Throws ArgumentError that lists every member outside its allowed values.
+/// Throws an ArgumentError that lists every member outside its allowed values.
 template <ReflectedStruct T>
 void check_fields(const T& object, std::string_view prefix = "") {
   throw_faults(field_faults(object), prefix);

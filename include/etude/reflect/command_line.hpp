@@ -108,15 +108,15 @@ auto parse_or_exit(int argc, const char* const* argv, std::tuple<Structs...> def
 
 /// Parses `words` (a command line without the program's name) and its `--config` file into structs: one is
 /// returned directly, several as a tuple. Each field is a flag; fields not given keep their values from
-/// `defaults`. A free function `faults(args)`, a member `faults()` or a member `validate()` of a struct is
-/// called too, and so is a free function `names_elsewhere(args)` for the names that other programs use.
+/// `defaults`. If a struct has a free function `faults(args)`, a member `faults()` or a member `validate()`,
+/// it is called too, and so is a free function `names_elsewhere(args)` for the names that other programs use.
 ///
 /// Fields marked `positional()` take words without a flag, as in `convert --force in.pt out.pt`. A switch
-/// then has its value after "=" only, and after a word "--" there are no more flags. A struct may declare
-/// `static constexpr std::string_view about` (help above the flags) and `notes` (below them), and
-/// `static constexpr bool reads_config = false` for a command line without `--config`.
+/// then takes a value only after "=", and no flags follow the word "--". A struct may declare `static
+/// constexpr std::string_view about` (help above the flags) and `notes` (below them), and `static constexpr
+/// bool reads_config = false` for a command line without `--config`.
 ///
-/// Throws ArgumentError that lists all errors, one per line, and HelpRequested for `--help`.
+/// Throws an ArgumentError that lists all errors, one per line, and HelpRequested for `--help`.
 template <class... Structs>
 auto parse_arguments(const std::vector<std::string>& words) {
   return detail::parse_into(words, "program", std::tuple<Structs...>());
@@ -126,7 +126,8 @@ auto parse_arguments(const std::vector<std::string>& words, Structs... defaults)
   return detail::parse_into(words, "program", std::tuple<Structs...>(std::move(defaults)...));
 }
 
-/// The same for `main`: prints help to stdout and exits with 0, or prints errors to stderr and exits with 2.
+/// Like the overload above, for `main`: prints help to stdout and exits with 0, or prints errors to stderr
+/// and exits with 2.
 ///
 ///     auto [args, data] = etude::parse_arguments<etude::TrainingArguments, DataArguments>(argc, argv);
 template <class... Structs>

@@ -48,7 +48,7 @@ constexpr std::string_view to_string(E value) {
   detail::throw_no_enumerator(short_type_name<E>(), static_cast<std::int64_t>(value), enum_names<E>);
 }
 
-/// The enumerator called `name`. Throws ArgumentError that lists the names and suggests the nearest.
+/// The enumerator called `name`. Throws an ArgumentError that lists the names and suggests the nearest.
 template <ReflectedEnum E>
 constexpr E from_string(std::string_view name) {
   for (std::size_t i = 0; i < enum_names<E>.size(); ++i) {

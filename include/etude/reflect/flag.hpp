@@ -19,7 +19,7 @@ struct Flag {
   std::vector<std::string_view> choices;  // for an enum
   Spelling spelling = Spelling::flag;
   bool is_switch = false, is_list = false;
-  bool is_required = false;  // of a positional one
+  bool is_required = false;  // whether a positional field must be given
   std::function<bool(const std::vector<std::string>&)> read;
   std::function<void(std::vector<std::string>&)> check;  // reports values that the definition doesn't allow
 };
@@ -70,7 +70,7 @@ Flag make_flag(std::string_view name, const FieldDoc& doc, std::string_view grou
 ETUDE_DETAIL_FOR_COMMON_TYPES(ETUDE_DETAIL_FLAG);
 #undef ETUDE_DETAIL_FLAG
 
-/// A positional field in messages and in the usage line: its name in capitals.
+/// A positional field's name in messages and in the usage line: in capitals.
 std::string positional_name(const Flag& flag);
 
 /// The positional fields in the usage line, such as "SOURCES ... [TARGET]".

@@ -42,7 +42,7 @@ class Interval {
   template <class Number>
     requires(std::integral<Number> || std::floating_point<Number>) && (!std::same_as<Number, bool>)
   Interval(Number number) : Interval(plain(static_cast<double>(number))) {}
-  /// Throws ArgumentError that lists the valid forms.
+  /// Throws an ArgumentError that lists the valid forms.
   Interval(std::string_view text) : Interval(parse(text)) {}
   Interval(const char* text) : Interval(parse(text)) {}
   Interval(const std::string& text) : Interval(parse(text)) {}

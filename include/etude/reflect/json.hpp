@@ -122,8 +122,8 @@ T from_json_text(std::string_view text, std::vector<std::string>* unknown_keys =
 
 }  // namespace etude::inline v0
 
-// The few members of JSON that every trainer uses. They reach most of its code, which costs a user's file
-// seconds.
+// The few members of basic_json that every trainer uses. They need most of its code, so instantiating them in
+// a user's file would take seconds.
 #define ETUDE_DETAIL_JSON_MEMBERS(EXTERN, MAP)                                  \
   EXTERN template basic_json<MAP>::~basic_json();                               \
   EXTERN template basic_json<MAP>::basic_json(const basic_json<MAP>&);          \

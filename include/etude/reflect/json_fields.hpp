@@ -10,8 +10,8 @@
 
 #include "etude/reflect/struct.hpp"
 
-/// `instantiate(type)` for each type whose JSON and command-line conversions are compiled into the library,
-/// so that programs with such members don't instantiate them.
+/// Expands to `instantiate(type)` for each type whose JSON and command-line conversions are compiled into the
+/// library, so that programs with such members don't instantiate them.
 #define ETUDE_DETAIL_FOR_COMMON_TYPES(instantiate)  \
   instantiate(bool);                                \
   instantiate(int);                                 \

@@ -12,7 +12,7 @@ void parse_json_events(std::string_view text, nlohmann::ordered_json::json_sax_t
 
 }  // namespace detail
 
-/// Parses JSON text; Python's bare NaN, Infinity and -Infinity become strings, and its lone surrogates
+/// Parses JSON text; Python's bare NaN, Infinity and -Infinity become strings, and its lone surrogates become
 /// U+FFFD. Throws ArgumentError with the position of a syntax error, or for nesting deeper than 100 levels.
 nlohmann::ordered_json parse_json(std::string_view text);
 

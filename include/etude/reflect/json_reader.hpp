@@ -76,7 +76,7 @@ class JsonReader {
  public:
   std::vector<std::string> faults, unknown_keys;
 
-  /// Throws ArgumentError that lists all errors, one per line, if there are any.
+  /// Throws an ArgumentError that lists all errors, one per line, if there are any.
   void throw_faults(std::string_view separator = "\n") const;
 
   template <class T>

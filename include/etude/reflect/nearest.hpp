@@ -19,9 +19,9 @@ bool has_words(std::string_view name, std::string_view part);
 
 }  // namespace detail
 
-/// The name that `given` was probably meant to be, ignoring case: the first that begins with it (from three
-/// letters on), else the one with the smallest edit distance, at most a third of the letters, else the first
-/// that contains it as whole words. Empty if there is none.
+/// The name that `given` was probably meant to be, ignoring case: the first that begins with it (if it has at
+/// least three letters), or else the one with the smallest edit distance, at most a third of the letters, or
+/// else the first that contains it as whole words. Empty if there is none.
 template <class Names>
 std::string_view nearest(std::string_view given, const Names& names) {
   const auto wrong = detail::lower_case(given);

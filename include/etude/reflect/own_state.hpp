@@ -6,7 +6,7 @@
 
 namespace etude::inline v0::detail {
 
-/// Defines its saved state itself, as JSON.
+/// A type that defines its saved state, as JSON.
 template <class T>
 concept KeepsOwnState = requires(const T& saved, T& loaded, const nlohmann::ordered_json& json) {
                           { saved.state() } -> std::convertible_to<nlohmann::ordered_json>;
@@ -31,7 +31,7 @@ consteval bool has_name_load_state() {
 template <class T>
 inline constexpr bool is_json = std::same_as<T, nlohmann::ordered_json> || std::same_as<T, nlohmann::json>;
 
-/// Has `state` or `load_state`, or PyTorch's `state_dict`, in a form that isn't coincidental.
+/// A type with `state` or `load_state`, or PyTorch's `state_dict`, in a form that isn't coincidental.
 template <class T>
 concept means_to_keep_state =
     requires(T& saved) {

@@ -22,8 +22,8 @@ inline constexpr bool is_optional = false;
 template <class T>
 inline constexpr bool is_optional<std::optional<T>> = true;
 
-/// A type with its own text form, a number or a string: has `T::from_number` and `T::from_text` (unset for
-/// invalid values), `plain_number()` (unset if it needs a string), `text()`, and the descriptions
+/// A type that defines its form in text, a number or a string. It has `T::from_number` and `T::from_text`
+/// (unset for invalid values), `plain_number()` (unset if it needs a string), `text()`, and the descriptions
 /// `T::allowed` and, for help texts, `T::placeholder`.
 template <class T>
 concept SpelledByItself = requires(const T& value, double number, std::string_view text) {
@@ -38,13 +38,13 @@ concept SpelledByItself = requires(const T& value, double number, std::string_vi
 /// true, yes, on, t, y and 1, or false, no, off, f, n and 0, ignoring case.
 std::optional<bool> read_bool(std::string_view text);
 
-/// Whether `text` is none or null, ignoring case, which unset an optional value.
+/// Whether `text` is none or null, ignoring case; these unset an optional value.
 bool means_unset(std::string_view text);
 
 /// The index of `text` among `names`.
 std::optional<std::size_t> read_name(std::string_view text, std::span<const std::string_view> names);
 
-/// Why a text isn't a number of a type.
+/// Why a text isn't a valid number of a type.
 enum class NumberFault { none, not_a_number, not_whole, out_of_range };
 
 /// Reads all of `text` as a number, independently of the locale, as Python's `float` does: blanks around it,

@@ -33,8 +33,7 @@
 /// member without a default is value-initialized. A default may contain commas; a type may not, so give such
 /// a type a name first. The description may be followed by the allowed values (reflect/allowed.hpp), as in
 /// `"passes" | at_least(1)`: the command line checks them, `--help` lists them, and `field_faults` reports
-/// violations.
-/// Only for structs at namespace or class scope: local structs can't have member templates.
+/// violations. Works only for structs at namespace or class scope: local structs can't have member templates.
 #define ETUDE_STRUCT(Type, ...)                                                                      \
   using etude_struct = Type;                                                                         \
   ETUDE_FOR_EACH(ETUDE_DETAIL_MEMBER, Type, __VA_ARGS__)                                             \
@@ -97,7 +96,7 @@ constexpr auto accessors_tuple(std::nullptr_t, Accessors... accessors) {
   return boost::hana::make_tuple(accessors...);
 }
 
-/// The descriptions of the members; those of a struct that Hana's macros define are empty.
+/// The descriptions of the members; empty for a struct defined by Hana's macros.
 template <class T>
 inline constexpr auto field_docs = [] {
   if constexpr (requires { T::etude_field_docs(); })

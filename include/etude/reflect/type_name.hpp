@@ -15,7 +15,8 @@ constexpr std::string_view spell_type() {
   return text.substr(0, text.find(';') == text.npos ? text.rfind(']') : text.find(';'));
 }
 
-/// GCC spells out the inline namespace of this version. Names in files stay the same from version to version.
+/// GCC spells out this version's inline namespace. It is removed, so names in files stay the same from
+/// version to version.
 inline constexpr std::string_view inline_namespace = "v0::", versioned_etude = "etude::v0::";
 
 template <class U>
@@ -37,7 +38,7 @@ inline constexpr UnversionedName<U> unversioned_name;
 }  // namespace detail
 
 /// The name of `T` as in source code, e.g. "etude::StepEnd"; extracted at compile time from the compiler's
-/// own text.
+/// text.
 template <class T>
 constexpr std::string_view type_name() {
   if constexpr (constexpr auto spelled = detail::spell_type<T>();

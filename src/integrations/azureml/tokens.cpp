@@ -27,7 +27,7 @@ std::optional<std::string> AzureMLTokens::renewed(HttpClient& http, bool is_refu
   if (!current_.empty() && current_ != http.options().bearer) return current_;
   if (url_.empty() || (now < next_ && !is_refused)) return std::nullopt;
   next_ = now + interval_;
-  lock.unlock();  // so that other threads don't wait for the answer
+  lock.unlock();  // so other threads don't wait for the response
   try {
     const auto response = http.send({.method = "GET", .url = url_});
     const auto answer = nlohmann::json::parse(response.body, nullptr, false);

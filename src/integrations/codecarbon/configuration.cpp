@@ -31,7 +31,7 @@ namespace {
   throw ArgumentError(fmt::format("{} is {}: must be {}", name, in_quotes(value), allowed));
 }
 
-/// Options of CodeCarbon's that affect nothing that is measured or written here.
+/// CodeCarbon options that affect nothing that is measured or written here.
 constexpr std::array quiet_names{
     "log_level",         "logger_preamble", "allow_multiple_runs",      "on_csv_write",
     "api_call_interval", "experiment_name", "country_2letter_iso_code", "save_to_logger"};

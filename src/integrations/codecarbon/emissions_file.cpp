@@ -50,7 +50,7 @@ std::optional<std::string> read(const Descriptor& file, std::size_t offset = 0) 
   }
 }
 
-/// The columns of the file, in any order, if they are those of emissions.csv; else empty.
+/// The columns of the file, in any order, if they are the columns of emissions.csv; otherwise empty.
 std::vector<std::string> columns(const std::vector<std::string_view>& records) {
   if (records.empty()) return {};
   auto columns = csv_fields(records.front());
@@ -104,8 +104,8 @@ std::unique_ptr<LockFile> lock(const std::filesystem::path& path) {
   }
 }
 
-/// Whether a process has the file open for writing: the system grants a lease only if none has. Used only for
-/// files without a name, which can't be opened meanwhile.
+/// Whether a process has the file open for writing: the system grants a lease only if no process does. Used
+/// only for files without a name, which no process can open meanwhile.
 bool has_writer([[maybe_unused]] const Descriptor& file) {
 #ifdef F_SETLEASE
   struct stat status {};
@@ -132,7 +132,7 @@ const std::vector<std::string>& emissions_columns() {
 
 EmissionsFile::EmissionsFile(const std::filesystem::path& path) : path_(std::filesystem::absolute(path)) {
   std::error_code error;
-  // A symbolic link stays one.
+  // Resolves a symbolic link, so replacing the file keeps the link.
   if (auto target = std::filesystem::canonical(path_, error); !error) path_ = std::move(target);
 }
 

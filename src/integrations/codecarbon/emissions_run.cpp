@@ -42,7 +42,7 @@ EmissionsTotals totals_of(const EmissionsRow& row) {
   };
   EmissionsTotals totals;
   for_each_field(totals, [&](std::string_view name, const FieldDoc&, double& sum) {
-    // The row has means of these.
+    // The row has the means of these totals.
     if (name.ends_with("_utilization"))
       sum = number(std::string(name) + "_percent") * totals.duration;
     else

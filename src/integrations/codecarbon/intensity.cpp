@@ -121,7 +121,7 @@ std::optional<double> of_region(const CarbonPlace& place, const std::filesystem:
   return std::nullopt;
 }
 
-/// The columns of a cloud's region, by name; empty if it isn't in the table.
+/// A cloud region's row in the table, by column name; empty if there is none.
 std::map<std::string, std::string> cloud(const CarbonPlace& place, const std::filesystem::path& data_dir) {
   auto text = read_codecarbon_table(data_dir / "cloud" / "impact.csv");
   if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);

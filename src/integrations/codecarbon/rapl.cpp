@@ -49,7 +49,7 @@ void add_domains(const std::filesystem::path& folder, std::set<std::filesystem::
   }
 }
 
-/// Two readings of one counter differ only by the energy used between them.
+/// Whether two readings are probably of the same counter: they differ only by the energy used between them.
 bool are_the_same(std::int64_t a, std::int64_t b) {
   constexpr double joule = 1e6, relative = 1e-6;
   return std::abs(static_cast<double>(a - b)) <=

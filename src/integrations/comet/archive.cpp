@@ -116,7 +116,7 @@ Archive::Archive(const Settings& settings, std::int64_t start_time)
                  {"user_provided_experiment_key", !settings.key_is_new},
                  {"comet_start_sourced", false}};
   try {
-    // under a name that nothing searches for until it is locked
+    // under a name that no process searches for, until it is locked
     const auto unlocked = directory_ / fmt::format(".{}-{}", settings.key, random_name());
     fs::create_directory(unlocked);
     fs::permissions(unlocked, fs::perms::owner_all);

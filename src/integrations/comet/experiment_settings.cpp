@@ -63,7 +63,7 @@ class Configuration {
   }
 
  private:
-  /// Lines NAME=VALUE, possibly quoted. Other lines are ignored.
+  /// Reads lines NAME=VALUE, with or without quotes, and ignores other lines.
   void read_lines(const std::filesystem::path& path) {
     constexpr std::string_view exported = "export ";
     std::ifstream file(path);
@@ -78,7 +78,7 @@ class Configuration {
     }
   }
 
-  /// [comet_start] online = 0 is COMET_START_ONLINE. Earlier values win.
+  /// Reads an INI file: online in [comet_start] is COMET_START_ONLINE. Earlier values win.
   void read(const std::filesystem::path& path) {
     for (const auto& [section, entries] : read_ini(path))
       for (const auto& [name, value] : entries)
@@ -88,7 +88,7 @@ class Configuration {
   std::map<std::string, std::string> values_;
 };
 
-/// A key may name its server after a *: {"baseUrl": ...} in Base64. Empty if it doesn't.
+/// The server that a key names after a *, as {"baseUrl": ...} in Base64; empty if it names none.
 std::string server_in(const std::string& api_key) {
   const auto star = api_key.find('*');
   if (star == api_key.npos) return "";
@@ -126,7 +126,7 @@ void set_certificates(Settings& settings, const Configuration& variable) {
   }
 }
 
-/// Warns of variables that are set but unsupported here.
+/// Warns about variables that are set but unsupported here.
 void warn_of_others(Settings& settings, const Configuration& variable) {
   std::vector<std::string> found;
   for (const char* name : {"COMET_INI", "COMET_ALLOW_HEADER_NAME", "COMET_LOGGING_METRICS_IGNORE",
@@ -145,7 +145,7 @@ void set_key(Settings& settings, const Configuration& variable, const CometCallb
              const TrainerState& state) {
   auto given = variable.pick(callback.experiment_key, "COMET_EXPERIMENT_KEY");
   if (state.is_hyper_param_search) {
-    settings.mode = "create";  // each trial is an experiment of its own
+    settings.mode = "create";  // each trial is a separate experiment
     given.clear();
   }
   const bool is_right =

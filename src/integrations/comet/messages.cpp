@@ -38,7 +38,7 @@ nlohmann::json safe(double value) {
   return std::string(non_finite_name(value));
 }
 
-/// The frame of all messages about a file.
+/// The common form of all messages about a file.
 Message upload(std::string_view type, nlohmann::json params, std::string_view file_path,
                nlohmann::json metadata, std::int64_t time) {
   params.update({{"context", nullptr}, {"overwrite", false}, {"runId", nullptr}});

@@ -16,13 +16,13 @@ namespace etude::inline v0::detail::comet {
 
 namespace {
 
-/// The client version whose protocol this follows: servers refuse old ones.
+/// The version of the Python client whose protocol this class follows; servers refuse old versions.
 constexpr std::string_view spoken_version = "3.58.8";
 
-/// Values of `sdk_error_code` in the server's answers.
+/// Values of `sdk_error_code` in the server's responses.
 enum ServerFault : std::int64_t { unknown_key = 90212, exists = 90999 };
 
-/// A refusal for which the server gives an error code.
+/// A refusal with the server's error code.
 struct Denied : Refused {
   Denied(const std::string& what, std::int64_t number) : Refused(what), code(number) {}
   std::int64_t code;
@@ -122,7 +122,7 @@ void ServerClient::open(const Json& payload) {
     if (mode == "get") {
       answer = get();
     } else {
-      // After a lost answer, the retry finds that the server already has the experiment.
+      // If the response was lost, the retry finds that the server already has the experiment.
       const bool or_get = mode == "get_or_create" || payload.at("is_new") == true;
       try {
         answer = post(client("logger/add/run"), {{"apiKey", api_key_},
@@ -142,7 +142,8 @@ void ServerClient::open(const Json& payload) {
       }
     }
   } catch (const Denied& denied) {
-    // Without its experiment nothing of the run could be sent, so everything waits until a person fixes that.
+    // Without its experiment nothing from the run could be sent, so everything waits until the user fixes
+    // that.
     throw Unreachable(denied.what());
   }
   key_ = key;

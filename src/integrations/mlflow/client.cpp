@@ -70,13 +70,13 @@ std::string_view origin(std::string_view url) {
   return host == url.npos ? url : url.substr(0, url.find('/', host + 3));
 }
 
-/// Including ?, without a fragment.
+/// The query of an address, including ?, without the fragment.
 std::string query(std::string_view url) {
   url = url.substr(0, url.find('#'));
   return std::string(url.substr(std::min(url.find('?'), url.size())));
 }
 
-/// What `find` returns, unless the server doesn't know it.
+/// The result of `find`; nullopt if the server doesn't know the object.
 template <class Find>
 auto found(Find find) -> std::optional<decltype(find())> {
   try {
@@ -254,7 +254,7 @@ void MLflowClient::put_artifact(const std::string& artifact_uri, const std::stri
 void MLflowClient::put_to_store(const std::string& folder, const std::string& path,
                                 const std::filesystem::path& file) {
   auto options = http_.options();
-  // Credentials aren't sent to a host that only the server's answer names.
+  // Credentials aren't sent to a host that only the server has named.
   if (mlflow::origin(folder) != mlflow::origin(address_)) {
     options.user = options.password = options.bearer = "";
     options.secret_headers.clear();

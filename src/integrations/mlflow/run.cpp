@@ -76,7 +76,7 @@ void MLflowRun::put(const nlohmann::ordered_json& entry) {
 }
 
 void MLflowRun::log_metrics(const Metrics& metrics, std::int64_t step) {
-  // The server merges two equal values of one step and time.
+  // The server merges equal values that have the same step and time.
   const auto time = last_time_ = std::max(unix_milliseconds(), last_time_ + 1);
   auto values = nlohmann::ordered_json::array();
   const auto put_values = [&] {
@@ -225,8 +225,8 @@ namespace mlflow {
 
 namespace {
 
-/// The name is kept in the search's folder, so that a folder of the same name, later or on another machine,
-/// is a different search.
+/// The search's id, stored in its folder: a folder of the same name, created later or on another machine, is
+/// a different search.
 std::string search_id(const std::filesystem::path& folder) {
   const auto file = folder / ".etude-search",
              partial = folder / fmt::format(".etude-search.{}", random_name());

@@ -67,7 +67,7 @@ MLflowSender::MLflowSender(MLflowClient client, const Spool& spool, std::shared_
   experiment_id_ = mlflow::text(memory, "experiment_id");
 }
 
-// The message leaves out the artifacts' address, which may contain credentials.
+// Leaves out the artifacts' address, which may contain credentials.
 nlohmann::ordered_json MLflowSender::memory() const {
   return {{"run_id", run_id_}, {"experiment_id", experiment_id_}};
 }
@@ -198,7 +198,7 @@ std::size_t MLflowSender::log_metrics(std::span<const Json> entries) {
     const auto& metrics = entry.at("metrics");
     std::size_t size = 0;
     for (const auto& metric : metrics)
-      size += metric.at(0).get_ref<const std::string&>().size() + 100;  // with the numbers and their names
+      size += metric.at(0).get_ref<const std::string&>().size() + 100;  // for the numbers and their names
     if (count > 0 &&
         (values.size() + metrics.size() > mlflow::metrics_at_once || bytes + size > mlflow::bytes_at_once))
       break;

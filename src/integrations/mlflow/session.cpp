@@ -17,7 +17,7 @@ void MLflowSession::begin(const TrainBegin& e, const Open& open) {
   is_training_ = true;
   has_failed_ = was_killed_ = false;
   const bool resumes = !starts_from_scratch(e.state);
-  // An evaluation before the training belongs to its run.
+  // An earlier evaluation belongs to the training's run.
   if (run_ && !has_trained_ && !resumes) return;
   has_trained_ = true;
   run_.reset();

@@ -114,7 +114,7 @@ std::string mlflow_address(const std::string& given, HttpOptions& http, const st
                     "report_to, sends to "
                     "it, with its log_params the parameters too",
                     field));
-  // It would become part of the callback's state and of every checkpoint.
+  // The message shows only the beginning: the address may contain credentials.
   if (!address.starts_with("http://") && !address.starts_with("https://"))
     throw ArgumentError(
         fmt::format("{} is '{}...': must be the address of an MLflow server that begins with {}; "
@@ -126,7 +126,7 @@ std::string mlflow_address(const std::string& given, HttpOptions& http, const st
     if (plain.starts_with("https://") && http.verify && http.certificates.empty())
       http.certificates = mlflow::readable_file(variable);
   if (user.empty()) return plain;
-  // It would be a part of the callback's state, and of every checkpoint.
+  // Credentials in the option would end up in the callback's state and in every checkpoint.
   if (!given.empty())
     throw ArgumentError(
         "tracking_uri has credentials in it: must have none; set MLFLOW_TRACKING_USERNAME and "

@@ -28,7 +28,7 @@ bool AppendFile::append(std::string_view record) noexcept {
       ++lost_;
       if (rest.size() < record.size() &&
           uninterrupted([&] { return ::ftruncate(file_.get(), static_cast<off_t>(size_)); }) != 0)
-        file_.close();  // a partial record stays: a following one would be read as its end
+        file_.close();  // a partial record stays: the next one would be read as its end
       return false;
     }
     rest.remove_prefix(static_cast<std::size_t>(count));

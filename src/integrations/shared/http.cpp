@@ -31,7 +31,7 @@ struct Free {
 using Headers = std::unique_ptr<curl_slist, Free<curl_slist_free_all>>;
 
 void add(Headers& headers, const std::string& line) {
-  // Returns the same list, extended, or null and leaves the list unchanged.
+  // curl_slist_append returns the extended list, or returns null and leaves the list unchanged.
   if (auto* longer = curl_slist_append(headers.get(), line.c_str())) {
     static_cast<void>(headers.release());
     headers.reset(longer);
@@ -66,7 +66,7 @@ std::size_t read_file(char* to, std::size_t size, std::size_t count, void* file)
   return std::fread(to, 1, size * count, static_cast<std::FILE*>(file));
 }
 
-/// A text that libcurl has allocated.
+/// Copies a text that libcurl has allocated, and frees it.
 std::string taken(char* text) {
   const std::unique_ptr<char, Free<curl_free>> owned(text);
   return text == nullptr ? "" : text;
@@ -189,7 +189,7 @@ std::vector<std::string> HttpClient::secrets() const {
 
 HttpResponse HttpClient::checked(const HttpRequest& request, HttpResponse response) const {
   if (response.status >= 200 && response.status < 300) return response;
-  // Servers may repeat the request in their answer.
+  // Servers may repeat the request in the response.
   for (const auto& secret : secrets()) boost::replace_all(response.body, secret, "***");
   const auto what =
       fmt::format("{} {}: {} {}", request.method, request.url, response.status, fault_in(response.body));

@@ -27,7 +27,7 @@ Outbox::~Outbox() {
   }
   cancelled_ = true;
   {
-    const std::lock_guard lock(mutex_);  // so that the thread is either waiting or sees it
+    const std::lock_guard lock(mutex_);  // so the thread is either waiting or sees `cancelled_`
   }
   changed_->notify_all();
   thread_->join();
@@ -72,8 +72,7 @@ bool Outbox::drain(std::chrono::milliseconds at_most) {
   ++hurries_;
   const auto first = attempts_begun_;
   changed_->notify_all();
-  // An attempt that was already running at the call may fail for a reason that no longer holds, so it doesn't
-  // count.
+  // An attempt that is already running may fail for a reason that no longer holds, so it doesn't count.
   changed_->wait_for(lock, at_most, [&] { return is_idle_ || last_failed_ >= first; });
   return is_idle_;
 }
@@ -100,7 +99,8 @@ void Outbox::send_rest(std::chrono::milliseconds at_most) {
     const bool is_early = steady_clock::now() - now < wait;  // drain() gave up early
     if (!is_early && last_failed_ == failed) continue;
     failed = last_failed_;
-    // A store that hangs has used up its time, and another training's entries may never be accepted.
+    // Don't retry an artifact store that hangs, or wait for another training's entries, which may never be
+    // accepted.
     if (sent_ > 0 ? has_hung_ || own_.spool->empty() : is_early) return;
     if (std::exchange(sent, sent_) != sent_) failing_since.reset();
     if (!failing_since) failing_since = now;
@@ -199,7 +199,7 @@ void Outbox::run() {
     } catch (const std::exception& error) {
       fault = error.what();
     }
-    // The pauses are randomised, since many runs may have lost the same server.
+    // Pauses are randomised, because many runs may be waiting for the same server.
     auto wait = std::max(next_pause, at_least);
     wait += std::chrono::milliseconds(random() % static_cast<std::uint64_t>(wait.count() / 4 + 1));
     next_pause = std::min(2 * next_pause, options_.longest_pause);

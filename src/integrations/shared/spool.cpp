@@ -58,7 +58,7 @@ bool is_of_this_machine(const nlohmann::ordered_json& json, const std::filesyste
   return says(json, "host", host_name()) || (!mount.empty() && says(json, "mount", mount));
 }
 
-/// Entries placed there by others would be sent with our credentials.
+/// True if the folder belongs to this user: entries of other users would be sent with our credentials.
 bool is_ours(const std::filesystem::path& folder) {
   struct stat status {};
   return ::lstat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == ::geteuid() &&
@@ -71,7 +71,7 @@ void make_folder(const std::filesystem::path& path) {
 }
 
 /// Spools are created and removed under names that begin with a dot. That takes a moment, so an old unlocked
-/// one was left by a killed process.
+/// spool was left by a killed process.
 void remove_half_made(const std::filesystem::path& folder) {
   std::error_code error;
   const auto age =
@@ -110,7 +110,7 @@ Spool::Spool(const std::filesystem::path& directory, const std::string& tracker,
 
 Spool::Spool(std::filesystem::path folder) : folder_(std::move(folder)) {}
 
-// The file's lock is only taken by the holder of the folder's; it disappears with the folder.
+// Only the holder of the folder's lock takes the file's lock, which disappears with the folder.
 bool Spool::take_lock() {
   lock_ = std::make_unique<FolderLock>(folder_);
   if (lock_->state() != LockState::held) return false;
@@ -162,8 +162,8 @@ Spool::~Spool() {
   gone.replace_filename('.' + folder_.filename().string());
   std::error_code error;
   std::filesystem::rename(folder_, gone, error);
-  // Closed before the removal: a network file system keeps removed files while they are open, and with them
-  // the folder.
+  // Closed before the removal: a network file system keeps removed files, and thus their folder, while they
+  // are open.
   end_ = AppendFile();
   file_lock_.reset();
   std::filesystem::remove_all(error ? folder_ : gone, error);
@@ -228,8 +228,8 @@ void Spool::advance(std::int64_t end, const nlohmann::ordered_json& memory) {
     waiting_ -= done;
     is_long = begin_ == size_ && size_ > (std::int64_t{1} << 20);
   }
-  // Keeps the file of a run of weeks from growing. The restart is recorded before it happens: a process
-  // killed in between sends some entries twice, and loses none.
+  // Keeps the file of a run that lasts weeks from growing. The restart is recorded before it happens: a
+  // process killed in between sends some entries twice, and loses none.
   if (!write_down(is_long ? 0 : end) || !is_long) return;
   {
     const std::lock_guard lock(mutex_);
@@ -267,7 +267,7 @@ std::string Spool::keep(const std::filesystem::path& file, std::int64_t max_byte
   const auto real = std::filesystem::canonical(file, error);
   const auto size = error ? 0 : std::filesystem::file_size(real, error);
   if (error) throw refusal(error.message());
-  // Bytes of kept files: those that exist only here, and those that will once the originals are removed.
+  // Bytes of kept files that exist only here, and of those that will once their originals are removed.
   std::int64_t alone = 0, shared = 0;
   for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     struct stat status {};
@@ -278,7 +278,7 @@ std::string Spool::keep(const std::filesystem::path& file, std::int64_t max_byte
       throw refusal(fmt::format("files that are only in {} may take {} bytes", folder.string(), max_bytes));
   };
   check_alone();
-  // Some file systems don't know their size.
+  // Some file systems don't report their size.
   if (const auto disk = std::filesystem::space(folder, error); !error && disk.capacity > 0) {
     const auto spare = std::min(disk.capacity / 100, static_cast<std::uintmax_t>(max_bytes));
     if (disk.available < spare + size + static_cast<std::uintmax_t>(shared))

@@ -10,7 +10,7 @@ namespace etude::inline v0::detail {
 nlohmann::ordered_json run_parameters(const TrainingArguments& args, const nlohmann::ordered_json& config,
                                       const nlohmann::json& trial_params) {
   auto parameters = nlohmann::ordered_json::object();
-  // Hyperparameters come first, so that a limit on the number of parameters doesn't drop them.
+  // Hyperparameters come first, so a limit on the number of parameters doesn't drop them.
   if (trial_params.is_object()) parameters = trial_params;
   if (config.is_object()) {
     for (const auto& [name, value] : config.items())

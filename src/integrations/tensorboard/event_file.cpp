@@ -27,7 +27,7 @@ unsigned char* bytes_of(std::string& record, std::size_t at) {
   return reinterpret_cast<unsigned char*>(record.data() + at);
 }
 
-/// Whether the checksum at the beginning of `rest` is that of `bytes`.
+/// Whether the checksum at the beginning of `rest` matches `bytes`.
 bool is_crc_of(std::string_view bytes, std::string_view rest) {
   return boost::endian::load_little_u32(reinterpret_cast<const unsigned char*>(rest.data())) ==
          masked_crc(bytes);
@@ -125,7 +125,7 @@ std::vector<std::string> records_from(const std::vector<std::filesystem::path>& 
 
 namespace {
 
-/// The second to name a file after: later than those of existing files, since TensorBoard orders files by
+/// The time in seconds for a new file's name: later than in existing names, since TensorBoard orders files by
 /// name only.
 std::int64_t second_for(const std::filesystem::path& folder) {
   constexpr std::int64_t most = 9'999'999'999;

@@ -24,7 +24,7 @@ namespace {
 
 /// A node of a graph.
 struct GraphNode {
-  std::string name;  ///< its scopes, outermost first, separated by slashes, and its own name
+  std::string name;  ///< its scopes, outermost first, and its name, separated by slashes
   std::string op;
   std::vector<std::string> inputs = {};  ///< the names of other nodes
   std::string attributes = {};           ///< shown as text
@@ -34,7 +34,7 @@ struct GraphNode {
 /// Writes a GraphDef, in the form of PyTorch's SummaryWriter.
 class GraphWriter {
  public:
-  /// `name`, with a number appended if it is taken.
+  /// Returns `name`, with a number appended if it is taken.
   std::string unique(const std::string& name) {
     const auto count = used_[name]++;
     return count == 0 ? name : unique(name + '_' + std::to_string(count));
@@ -100,7 +100,8 @@ std::string shapes_of(const torch::nn::Module& module) {
 void add_tree(const torch::nn::Module& module, const std::string& scope, GraphWriter& graph) {
   const auto children = module.named_children();
   auto shapes = shapes_of(module);
-  // A node with a scope's name is shown as another one within it, so one with layers gets a name there.
+  // TensorBoard shows a node with a scope's name inside that scope, so a module with layers gets a node below
+  // its scope.
   if (children.is_empty())
     graph.add({.name = graph.unique(scope), .op = class_of(module), .attributes = std::move(shapes)});
   else if (!shapes.empty())
@@ -137,7 +138,7 @@ class ScriptWalk {
   }
 
  private:
-  /// A known value: the node that it comes from, or the module that it is, or its text.
+  /// A known value: the node that it comes from, the module that it is, or its text.
   struct Known {
     std::string node = {};
     std::string scope = {};
@@ -258,7 +259,7 @@ class ScriptWalk {
     return true;
   }
 
-  /// Whether a node, such as a list of numbers, has only constant inputs; then its output is constant, too.
+  /// Whether a node, such as a list of numbers, has only constant inputs, and so a constant output.
   static bool is_of_constants(const torch::jit::Node& node, Values& values) {
     if (node.kind() != c10::prim::ListConstruct && node.kind() != c10::prim::TupleConstruct) return false;
     std::string text = "[";
@@ -301,7 +302,7 @@ class ScriptWalk {
   }
 
   GraphWriter& graph_;
-  std::unordered_map<std::string, std::string> attributes_;  // those of their nodes
+  std::unordered_map<std::string, std::string> attributes_;  // attributes by node name
 };
 
 }  // namespace

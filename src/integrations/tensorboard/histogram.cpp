@@ -39,7 +39,7 @@ Histogram histogram_of(const at::Tensor& tensor) {
   const auto buckets = static_cast<std::int64_t>(edges.size()) + 1;  // including the two outside the edges
   auto counts = torch::zeros({buckets}, torch::kLong);
   Histogram result;
-  // In parts, so that a large tensor doesn't need several times its own memory.
+  // In parts, so a large tensor doesn't need several times its memory.
   for (const auto& part : numbers.split(std::int64_t{1} << 22)) {
     const auto finite = part.masked_select(part.isfinite());
     result.not_finite += part.numel() - finite.numel();

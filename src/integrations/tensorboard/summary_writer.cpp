@@ -26,7 +26,7 @@ void put_metadata(Message& value, std::string_view plugin, std::string_view cont
   if (!content.empty()) data.add_bytes(2, content.data(), content.size());
 }
 
-/// As google.protobuf.Value. A number that isn't finite becomes a text, or the whole page would fail.
+/// Adds a google.protobuf.Value. A non-finite number becomes text, because it would make the whole page fail.
 void put_value(Message& entry, const nlohmann::ordered_json& json) {
   Message value(entry, 2);
   if (json.is_boolean())
@@ -129,7 +129,8 @@ void SummaryWriter::add_sample(std::string_view tag, const Sample& sample, std::
       message.add_string(5, "audio/wav");
     }
   });
-  // As a text, since TensorBoard has one description for all steps of a tag, and its fast loader drops it.
+  // The caption is a text, because TensorBoard has one description for all steps of a tag, and its fast
+  // loader drops it.
   if (!sample.caption.empty()) add_text(tag, sample.caption, global_step);
 }
 

@@ -24,7 +24,7 @@ namespace etude::inline v0::detail {
 std::filesystem::path WandbRun::make_folder(const std::filesystem::path& directory,
                                             const WandbRunInfo& info) try {
   default_file_system().create_directories(directory);
-  // The name has whole seconds, and a run may start several times within one.
+  // The name has whole seconds, and a run may start several times within a second.
   for (auto time = std::chrono::system_clock::to_time_t(info.start);; ++time) {
     const auto folder = directory / fmt::format("offline-run-{:%Y%m%d_%H%M%S}-{}", local_time(time), info.id);
     if (::mkdir(folder.c_str(), 0777) == 0) {
@@ -203,7 +203,7 @@ void WandbRun::finish(int exit_code) noexcept {
     std::error_code error;
     if (exit_code == 0 && !id_file_.empty()) std::filesystem::remove(id_file_, error);
   } catch (const std::exception&) {
-    // Without its last record the run counts as failed.
+    // Without its last record, the run counts as failed.
   }
 }
 

@@ -19,7 +19,7 @@ namespace {
 
 using Writer = protozero::pbf_writer;
 
-/// Adds fields of text. Proto3 omits empty ones, and readers reject a record with invalid UTF-8.
+/// Adds text fields. Proto3 omits empty ones, and readers reject a record with invalid UTF-8.
 void add_texts(Writer& message, std::initializer_list<std::pair<std::uint32_t, std::string_view>> texts) {
   for (const auto& [field, text] : texts)
     if (!text.empty()) message.add_string(field, mended_utf8(text));
@@ -56,14 +56,14 @@ void add_config(Writer& message, const nlohmann::ordered_json& config) {
 
 }  // namespace
 
-/// Adds a message that `fill` writes, as a field.
+/// Adds a field with the message that `fill` writes.
 template <class Fill>
 void add_message(Writer& message, std::uint32_t field, Fill fill) {
   Writer inner(message, field);
   fill(inner);
 }
 
-/// A message that `fill` writes.
+/// Returns the message that `fill` writes.
 template <class Fill>
 std::string message_of(Fill fill) {
   std::string bytes;

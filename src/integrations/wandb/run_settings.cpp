@@ -32,7 +32,7 @@ std::string word(const std::string& option, std::string_view name, const char* v
   return value;
 }
 
-/// The same, but only warns of a wrong variable, as Hugging Face's callback does.
+/// Like `word`, but only warns about a wrong variable, as Hugging Face's callback does.
 std::string word_or_false(const std::string& option, std::string_view name, const char* variable,
                           Words allowed, std::vector<std::string>& warnings) {
   const auto value = lower_case(environment(variable).value_or(""));

@@ -51,7 +51,7 @@ WandbLog::WandbLog(const std::filesystem::path& path) : file_(path, 0644) {
 }
 
 bool WandbLog::append(std::string_view record) noexcept {
-  // Without the file's header nothing after it could be read.
+  // Without the file's header, nothing after it could be read.
   if (!file_ || (file_.size() == 0 && !file_.append(wandb_log::file_header))) return false;
   try {
     return file_.append(wandb_framed(record, file_.size()));

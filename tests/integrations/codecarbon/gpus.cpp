@@ -13,7 +13,7 @@ namespace integrations_codecarbon_gpus_test {
 using doctest::Approx;
 using etude::detail::GpuMeter;
 
-constexpr double kwh = 2.77778e-7;  // of a joule
+constexpr double kwh = 2.77778e-7;  // per joule
 
 struct Gpu {
   std::string name = "Card", uuid = "GPU-1";

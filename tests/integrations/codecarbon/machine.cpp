@@ -39,17 +39,17 @@ TEST_CASE("a processor draws a tenth of its TDP, and the rest with the cube of i
 }
 
 TEST_CASE("the memory's power depends on its modules") {
-  // CodeCarbon's results.
+  // The results are CodeCarbon's.
   CHECK(ram_power(1, false) == 10);
   CHECK(ram_power(16, false) == 10);
   CHECK(ram_power(23.5, false) == 20);
   CHECK(ram_power(64, false) == 20);
   CHECK(ram_power(65, false) == Approx(38));
   CHECK(ram_power(128, false) == Approx(38));
-  CHECK(ram_power(129, false) == Approx(20 + 18 + 4));  // nine of 16
+  CHECK(ram_power(129, false) == Approx(20 + 18 + 4));  // nine modules of 16 GiB
   CHECK(ram_power(1024, false) == Approx(38));
   CHECK(ram_power(2048, false) == Approx(70));
-  CHECK(ram_power(1e6, false) == Approx(70 + 16 * 3.5));  // never more than 32
+  CHECK(ram_power(1e6, false) == Approx(70 + 16 * 3.5));  // never more than 32 modules
   CHECK(ram_power(1, true) == 3);
   CHECK(ram_power(32, true) == 6);
 }

@@ -14,7 +14,7 @@ namespace integrations_codecarbon_rapl_test {
 using doctest::Approx;
 using etude::detail::Rapl;
 
-constexpr double kwh = 2.77778e-7;  // of a joule
+constexpr double kwh = 2.77778e-7;  // per joule
 using Names = std::vector<std::string>;
 
 /// A folder of RAPL domains like Linux's.

@@ -38,7 +38,7 @@ TEST_CASE("options win over variables, and those over defaults") {
     const Variables none;
     CHECK(name_of(nothing, {}) == "nullnull[]");
     CHECK(name_of(nothing, folder / "out") ==
-          "nullnull[]");  // like the default name of older releases of Hugging Face's
+          "nullnull[]");  // like the default name in older Hugging Face releases
     CHECK(name_of(nothing, "run") == "\"run\"null[]");
   }
   {
@@ -62,7 +62,7 @@ TEST_CASE("options win over variables, and those over defaults") {
             "run") == "\"mine\"\"q\"[\"z\"]");
 }
 
-/// A working directory.
+/// Changes the working directory while it lives.
 struct Within {
   explicit Within(const fs::path& folder) { fs::current_path(folder); }
   ~Within() { fs::current_path(before); }

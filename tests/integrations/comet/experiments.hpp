@@ -23,11 +23,11 @@ using etude::CometCallback;
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-/// Sets these of Comet's variables in the environment, and unsets all others.
+/// Sets the given environment variables, and unsets all other variables of Comet.
 struct Variables : toy::Variables {
   explicit Variables(Set set = {})
       : toy::Variables((set.emplace("HOME", "/nonexistent"), set),
-                       [](std::string_view name) {  // without a user's key
+                       [](std::string_view name) {  // HOME hides the user's key
                          return name.starts_with("COMET_") || name.ends_with("_CA_BUNDLE");
                        }) {}
 };

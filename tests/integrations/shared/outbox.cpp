@@ -277,7 +277,7 @@ TEST_CASE("a full queue drops the newest entries, counts them, and reports it on
   toy::Folder folder;
   Server server(false);
   auto options = options_in(folder);
-  options.max_waiting_bytes = 45;  // five of nine bytes
+  options.max_waiting_bytes = 45;  // five entries of nine bytes
   const auto outbox = outbox_to(server, options);
   put(*outbox, 20, 29);
   CHECK(outbox->counts() == Outbox::Counts{0, 5, 5});
@@ -335,7 +335,7 @@ TEST_CASE("a file whose entry isn't accepted isn't kept") {
   toy::write_text(elsewhere / "weights", "w1");
   Server server(false);
   auto options = options_in(folder);
-  options.max_waiting_bytes = 20;  // one of 19 bytes
+  options.max_waiting_bytes = 20;  // one entry of 19 bytes
   const auto outbox = outbox_to(server, options);
   for (int n = 1; n <= 3; ++n) outbox->put_file({{"n", n}}, elsewhere / "weights");
   CHECK(outbox->counts() == Outbox::Counts{0, 1, 2});

@@ -70,7 +70,7 @@ TEST_CASE("a batch is cut at the size limit, and never empty") {
   for (int n = 2; n < 10; ++n) spool.append({{"n", n}, {"text", std::string(50, 'x')}}, plenty);
   CHECK(numbers(spool.front(10, 100)) == std::vector{1});
   spool.advance(spool.front(1, 100).end, {});
-  CHECK(numbers(spool.front(10, 160)) == std::vector{2, 3});  // of 70 bytes each
+  CHECK(numbers(spool.front(10, 160)) == std::vector{2, 3});  // entries of 70 bytes each
 }
 
 TEST_CASE("a killed process's spool is taken over, once, by one that sends to the same address") {
@@ -244,7 +244,7 @@ TEST_CASE("entries beyond the limit aren't accepted") {
   toy::Folder folder;
   Spool spool(path_of(folder), "mlflow", "http://a");
   CHECK(spool.append({{"n", 1}}, 16));
-  CHECK(!spool.append({{"n", 2}}, 15));  // eight bytes each
+  CHECK(!spool.append({{"n", 2}}, 15));  // entries of eight bytes each
   spool.advance(spool.front(1, 99).end, {});
   CHECK(spool.append({{"n", 3}}, 15));
   CHECK(numbers(spool.front(9, 99)) == std::vector{3});

@@ -250,7 +250,7 @@ TEST_CASE(
   const auto image = events[1].values.at(0).image;
   CHECK(image.numbers == std::map<std::uint32_t, double>{{1, 2}, {2, 3}, {3, 1}});
   CHECK(image.bytes.at(4).starts_with("\x89PNG"));
-  // And of Summary.Audio: rate, channels, frames, bytes, type.
+  // The fields of Summary.Audio: rate, channels, frames, bytes, type.
   const auto audio = events[3].values.at(0).audio;
   CHECK(audio.numbers == std::map<std::uint32_t, double>{{1, 8000}, {2, 1}, {3, 4}});
   CHECK(audio.bytes.at(4) == etude::wav_file(torch::zeros({4, 1}), 8000));

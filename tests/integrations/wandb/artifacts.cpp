@@ -41,7 +41,7 @@ TEST_CASE("digests are those of wandb's own Artifact") {
   toy::write_text(folder / "c.txt", "");
   CHECK(wandb_file_digest(folder / "a.txt") == "kAFQmDzST7DWlj99KOF/cg==");
   CHECK(wandb_file_digest(folder / "c.txt") == "1B2M2Y8AsgTpgAmY7PhCfg==");
-  // Artifact("m", "model") with these two files, by wandb 0.31.
+  // The digest that wandb 0.31 computes for Artifact("m", "model") with these two files.
   std::vector<WandbFile> files(2);
   files[0] = {.path = "a.txt", .digest = "kAFQmDzST7DWlj99KOF/cg=="};
   files[1] = {.path = "b/c.txt", .digest = "1B2M2Y8AsgTpgAmY7PhCfg=="};

@@ -212,7 +212,7 @@ inline std::vector<std::filesystem::path> wandb_runs(const std::filesystem::path
 }
 
 /// While it lives, only the given variables of Weights & Biases are set, and settings files are read only
-/// where they say.
+/// from the folders that they name.
 struct WandbVariables : Variables {
   explicit WandbVariables(Set set = {})
       : Variables((set.emplace("WANDB_CONFIG_DIR", "/dev/null"), set),

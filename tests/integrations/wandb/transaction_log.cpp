@@ -15,7 +15,7 @@ namespace integrations_wandb_transaction_log_test {
 using namespace std::string_literals;
 
 TEST_CASE("a small record is one chunk, with a plain CRC-32 over its type and bytes") {
-  // zlib.crc32(b"\x01abc"); LevelDB's own would be a masked CRC-32C.
+  // zlib.crc32(b"\x01abc"); LevelDB itself uses a masked CRC-32C.
   CHECK(etude::detail::wandb_framed("abc", 7) ==
         "\xA9\x20\x9D\x53\x03\0\x01"
         "abc"s);
@@ -25,13 +25,13 @@ TEST_CASE("blocks count from the file's first byte, and a rest too small for a c
   // 32768 - 32762 = 6 bytes are left of the block.
   CHECK(etude::detail::wandb_framed("abc", 32762) ==
         "\0\0\0\0\0\0"s + etude::detail::wandb_framed("abc", 32768));
-  // After the file's header the first block has 32761 bytes: 7 of the chunk's header, and 32754 of the
+  // After the file's header the first block has 32761 bytes: 7 for the chunk's header, and 32754 for the
   // record.
   CHECK(etude::detail::wandb_framed(std::string(32754, 'x'), 7).size() == 32761);
   const auto longer = etude::detail::wandb_framed(std::string(32755, 'x'), 7);
   CHECK(longer.size() == 32761 + 7 + 1);
   CHECK(longer[6] == 2);          // its first chunk
-  CHECK(longer[32761 + 6] == 4);  // its last
+  CHECK(longer[32761 + 6] == 4);  // its last chunk
 }
 
 TEST_CASE("records of any size are read back, at any position in a block") {

@@ -43,7 +43,8 @@ TEST_CASE("half precision and integers are counted too") {
 }
 
 TEST_CASE("elements that a sparse tensor doesn't store count as zeros") {
-  // Two of 10 elements, -1 and 63, are stored: bins of width 1 from -1, so zeros are in the second.
+  // Two of 10 elements are stored, -1 and 63. The bins have width 1 and begin at -1, so zeros are in the
+  // second.
   const auto sparse = torch::sparse_coo_tensor(torch::tensor({{2, 7}}), torch::tensor({-1.0, 63.0}), {10});
   const auto counts = counts_of(sparse)["values"];
   CHECK(counts[0] == 1);

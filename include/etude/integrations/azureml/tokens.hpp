@@ -10,11 +10,11 @@
 
 namespace etude::inline v0::detail {
 
-/// The expiring tokens of an Azure ML job; each is requested with the one before it. All senders to the job
+/// The expiring tokens of an Azure ML job; each is requested with the previous one. All senders to the job
 /// share them.
 class AzureMLTokens {
  public:
-  /// `url` is where to request them; empty if unknown.
+  /// Tokens are requested from `url`, which is empty if unknown.
   AzureMLTokens(std::string url, std::chrono::seconds interval);
 
   /// See RenewToken.
@@ -27,12 +27,12 @@ class AzureMLTokens {
   std::chrono::steady_clock::time_point next_;
 };
 
-/// The tokens of `url`, shared in the process: a training begins with the newest token that any training has
-/// obtained.
+/// Returns the tokens of `url`, which the process shares: a training begins with the newest token that any
+/// training has obtained.
 std::shared_ptr<AzureMLTokens> azureml_tokens(const std::string& url, std::chrono::seconds interval);
 
-/// Where a job requests its tokens: next to the workspace's MLflow address. Empty if the address isn't a
-/// workspace's, or without a run or its experiment.
+/// The address from which a job requests its tokens, next to the workspace's MLflow address. Empty if
+/// `address` isn't a workspace's, or if one of the ids is empty.
 std::string azureml_token_url(const std::string& address, const std::string& experiment_id,
                               const std::string& run_id);
 

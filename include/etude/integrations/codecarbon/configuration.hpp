@@ -8,14 +8,14 @@
 
 namespace etude::inline v0::detail {
 
-/// A value from CodeCarbon's configuration, and its source: the name of a variable, or the path of a file.
+/// A value from CodeCarbon's configuration, and its source: a variable's name or a file's path.
 struct ConfiguredValue {
   std::string value, source;
 };
 using CodeCarbonConfiguration = std::map<std::string, ConfiguredValue>;
 
-/// The variables CODECARBON_..., in any case, which win over `./.codecarbon.config`, which wins over the one
-/// in the home folder. Empty values count as unset.
+/// Reads the variables CODECARBON_... (in any case), `./.codecarbon.config` and the same file in the home
+/// folder; earlier sources win. Empty values count as unset.
 CodeCarbonConfiguration codecarbon_configuration();
 
 /// A CodeCarbonCallback whose options all have values, or are deliberately empty.

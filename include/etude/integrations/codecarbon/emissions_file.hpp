@@ -12,7 +12,7 @@
 
 namespace etude::inline v0::detail {
 
-/// The columns of CodeCarbon 3.3's emissions.csv, in its order.
+/// The columns of CodeCarbon 3.3's emissions.csv, in the file's order.
 const std::vector<std::string>& emissions_columns();
 
 using EmissionsRow = std::map<std::string, std::string, std::less<>>;
@@ -31,16 +31,16 @@ class EmissionsFile {
   /// The last row with this `run_id`; nullopt if it or the file doesn't exist.
   std::optional<EmissionsRow> row_of(std::string_view run_id) const;
 
-  /// Replaces the last row with the same `run_id`, or appends the row. A file with other columns is kept as
-  /// NAME.bak (NAME_0.bak, ...), as CodeCarbon does, and a new one begun. Throws Error, or a class derived
-  /// from it, if it can't be written, for example because others keep writing to it.
+  /// Replaces the last row with the same `run_id`, or appends the row. If the file has different columns,
+  /// renames it to NAME.bak (NAME_0.bak, ...), as CodeCarbon does, and begins a new one. Throws Error, or a
+  /// class derived from it, if it can't be written, for example because other processes keep writing to it.
   void write(const EmissionsRow& row);
 
  private:
   void rescue() noexcept;
 
   std::filesystem::path path_;
-  // The file replaced last: a process that had it open and ignores locks may have added a row since.
+  // The most recently replaced file: a process that has it open and ignores locks may have added a row since.
   Descriptor replaced_;
   std::size_t replaced_size_ = 0;
 };

@@ -22,12 +22,12 @@ EmissionsTotals totals_of(const EmissionsRow& row);
 /// A UUID of version 4: 36 characters.
 std::string random_uuid();
 
-/// Measures one training, in a separate thread, and keeps its row in the file up to date. A child made by
-/// fork() measures and writes nothing; its parent does.
+/// Measures one training, in a separate thread, and keeps its row in the file up to date. In a child made by
+/// fork(), it measures and writes nothing.
 class EmissionsRun {
  public:
-  /// `options` are complete. Continues from `before`, or from the row of `run_id` if that has larger totals.
-  /// Throws ArgumentError if the file can't be written.
+  /// `options` must be complete. Continues from `before`, or from the row of `run_id` if the row's totals are
+  /// larger. Throws ArgumentError if the file can't be written.
   EmissionsRun(CodeCarbonCallback options, std::string run_id, const EmissionsTotals& before);
   EmissionsRun(const EmissionsRun&) = delete;
   EmissionsRun& operator=(const EmissionsRun&) = delete;
@@ -37,7 +37,7 @@ class EmissionsRun {
   EmissionsTotals measure();
   /// The totals at the last measurement.
   EmissionsTotals totals() const;
-  /// Measures a last time and writes the row; then measuring stops.
+  /// Measures a last time, writes the row and stops measuring.
   void finish();
 
   bool log_always() const { return options_.log_always.value_or(false); }
@@ -46,7 +46,7 @@ class EmissionsRun {
   std::string description() const;
   /// The result, as text.
   std::string outcome() const;
-  /// Errors that weren't reported yet, each once.
+  /// Errors that haven't been reported yet, each once.
   std::vector<std::string> take_faults();
 
  private:
@@ -54,7 +54,7 @@ class EmissionsRun {
   void write() noexcept;
   EmissionsRow row(const EmissionsTotals& totals) const;
   void report(const std::string& fault);
-  /// Unlocked in a child made by fork(): a thread that doesn't exist there may hold the mutex forever.
+  /// Locks `mutex`, except in a child made by fork(): a thread that doesn't exist there may hold it forever.
   std::unique_lock<std::mutex> locked(std::mutex& mutex) const;
 
   ForkMark mark_;
@@ -62,7 +62,7 @@ class EmissionsRun {
   CarbonIntensity intensity_;
   std::optional<EmissionsFile> file_;
   EmissionsRow info_;               // the constant columns of the row
-  mutable std::mutex meter_mutex_;  // separate: logs wait for the other, and measuring is slow
+  mutable std::mutex meter_mutex_;  // separate from mutex_: logs wait for that one, and measuring is slow
   EnergyMeter meter_;
   mutable std::mutex mutex_;  // for everything below
   EmissionsTotals totals_;

@@ -25,7 +25,7 @@ class EnergyMeter {
   /// Samples instantaneous values; call it about once a second.
   void sample(Time now);
 
-  /// The use since the previous call; without emissions, water, and the data centre's share.
+  /// The consumption since the previous call, without emissions, water, and the data centre's share.
   EmissionsTotals measure(Time now);
 
   /// How the CPU is measured, as text.
@@ -52,7 +52,7 @@ class EnergyMeter {
   Time measured_, sampled_;
   std::optional<CpuTimes> times_;
   ProcessUse use_;
-  double model_joules_ = 0;  // the CPU's, from its load
+  double model_joules_ = 0;  // the CPU's energy, estimated from its load
   EmissionsTotals since_;
   std::vector<std::string> faults_;
 };

@@ -20,15 +20,15 @@ class Gpus {
   virtual std::string name(std::size_t gpu) const = 0;
   virtual std::string uuid(std::size_t gpu) const = 0;
   virtual std::optional<double> joules(std::size_t gpu) const = 0;       ///< Since the driver was loaded.
-  virtual std::optional<double> watts(std::size_t gpu) const = 0;        ///< Now.
-  virtual std::optional<double> utilization(std::size_t gpu) const = 0;  ///< In per cent.
+  virtual std::optional<double> watts(std::size_t gpu) const = 0;        ///< The current power.
+  virtual std::optional<double> utilization(std::size_t gpu) const = 0;  ///< In percent.
 };
 
 /// NVIDIA's GPUs, through the driver's library (libnvidia-ml.so.1); null without the library or a GPU.
 std::unique_ptr<Gpus> open_nvml();
 
-/// Measures the energy of selected GPUs: from their energy counters, or from their mean power if they have
-/// none or it can't be read.
+/// Measures the energy of selected GPUs: from their energy counters, or from their mean power if there is no
+/// counter or it can't be read.
 class GpuMeter {
  public:
   /// `ids` are comma-separated numbers or UUID prefixes; unset selects all GPUs.
@@ -41,9 +41,9 @@ class GpuMeter {
 
   /// Samples the power of GPUs without an energy counter; call it about once a second.
   void sample();
-  /// The kWh since the previous call, `seconds` ago.
+  /// The kWh used since the previous call, `seconds` ago.
   double take_kwh(double seconds);
-  /// Their mean in percent; 0 if unknown.
+  /// The mean utilization in percent; 0 if unknown.
   double utilization() const;
 
   /// Errors since the previous call, as text, each once.
@@ -53,7 +53,7 @@ class GpuMeter {
   struct Chosen {
     std::size_t index = 0;
     std::optional<double> last = {};  // joules
-    // Counted by power while the counter couldn't be read; subtracted when the counter returns.
+    // In kWh, estimated from power while the counter couldn't be read; subtracted when it can be read again.
     double ahead = 0;
     bool by_power = false, reported = false;
     double power_sum = 0, power_count = 0;

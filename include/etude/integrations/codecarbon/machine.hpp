@@ -14,21 +14,22 @@ struct CpuTimes {
   double busy = 0, total = 0;
 };
 
-/// The first line of /proc/stat.
+/// Parses the first line of /proc/stat.
 std::optional<CpuTimes> cpu_times(std::string_view proc_stat);
 std::optional<CpuTimes> read_cpu_times();
 
-/// The percentage of the time between the two during which they were busy.
+/// The percentage of the time between the two readings during which the processors were busy.
 double cpu_load(const CpuTimes& before, const CpuTimes& now);
 
-/// The power in W of a processor at a load in percent: a tenth of its TDP, and the rest with the load's cube.
+/// The power in W of a processor at a load in percent: a tenth of its TDP when idle; the rest grows with the
+/// cube of the load.
 double cpu_power(double tdp, double load);
 
 std::int64_t count_threads();
 
-/// The TDP in W of a processor in one of CodeCarbon's tables (columns Name and TDP). The name matches
-/// exactly, or without "(R)", "CPU" and the frequency, or it is the only one whose words are all among the
-/// model's, or the other way round.
+/// The TDP in W of a processor in one of CodeCarbon's tables (columns Name and TDP). The entry's name equals
+/// the model's, exactly or without "(R)", "CPU" and the frequency; or it is the only one that contains all
+/// words of the model's name or whose words the model's name contains.
 std::optional<double> find_tdp(const std::string& model, std::string_view table);
 
 struct MemoryInfo {
@@ -36,15 +37,15 @@ struct MemoryInfo {
 
   double used_percent() const { return total_gib > 0 ? used_gib / total_gib * 100 : 0; }
 };
-/// /proc/meminfo.
+/// Parses /proc/meminfo.
 MemoryInfo memory_info(std::string_view meminfo);
 MemoryInfo read_memory_info();
 
-/// The power in W of this much memory: a fixed amount for each module that it likely consists of, less per
-/// module if there are many.
+/// The power in W of this much memory: a fixed amount for each of its probable modules, and less per module
+/// if there are many.
 double ram_power(double gib, bool is_arm);
 
-/// The use of this process and its children: CPU seconds, by process, and memory.
+/// Resources used by this process and its children: CPU seconds by process id, and memory.
 struct ProcessUse {
   std::map<int, double> cpu_seconds;
   double memory_gib = 0;

@@ -12,9 +12,9 @@ namespace etude::inline v0::detail {
 inline constexpr double kwh_per_joule = 2.77778e-7;
 
 /// The energy counters of Intel's and AMD's processors: RAPL, as Linux exposes it under /sys/class/powercap.
-/// It counts the packages, each once even if two interfaces show it; the whole platform (psys) if there are
-/// no packages, or on request; and memory domains beside the packages on request. Domains within a package
-/// are never counted again.
+/// Counts each package once, even if two interfaces show it, or else the whole platform (psys) if there are
+/// no packages or on request. On request, also counts memory domains outside the packages. Domains within a
+/// package are never counted separately.
 class Rapl {
  public:
   struct Options {
@@ -30,8 +30,8 @@ class Rapl {
   /// The names of the counted domains.
   std::vector<std::string> names() const;
 
-  /// The kWh since the previous call or construction; nullopt if a counter can't be read now or couldn't
-  /// then. A counter wraps around to 0 at its maximum.
+  /// The kWh since the previous call or construction; nullopt if a counter can't be read now or couldn't be
+  /// read then. A counter wraps around to 0 at its maximum.
   std::optional<double> take_kwh();
 
  private:

@@ -14,7 +14,7 @@
 namespace etude::inline v0::detail::comet {
 
 /// An archive for `comet upload`: KEY.zip, or KEY-XXXXXX.zip if the experiment may have other archives. Its
-/// contents are first written to the folder `.KEY.partial` next to it, each group of messages at once. The
+/// contents are first written to the folder `.KEY.partial` next to it, one group of messages at a time. The
 /// zip is made from that folder at the end, or by the next process if this one was killed. Only its owner may
 /// read any of it.
 class Archive final : public Journal {

@@ -17,8 +17,8 @@ namespace detail::comet {
 /// The settings from a CometCallback's options and the environment.
 struct Settings {
   bool disabled = false, online = false, log_assets = false;
-  bool log_program = true;         ///< Its path.
-  bool log_host = true;            ///< Machine, address, user and command.
+  bool log_program = true;         ///< Log the program's path.
+  bool log_host = true;            ///< Log machine, address, user and command.
   std::string mode;                ///< get_or_create, create or get
   std::string key;                 ///< The experiment's key.
   bool key_is_new = true;          ///< No other experiment can have this key.
@@ -26,7 +26,7 @@ struct Settings {
   std::string name;                ///< Comet generates one if empty.
   std::vector<std::string> tags;
   std::filesystem::path offline_directory, spool_directory;
-  std::string api_key, user, password;  ///< Credentials; the latter two for a proxy in front of the server.
+  std::string api_key, user, password;  ///< The last two are for a proxy in front of the server.
   std::string client_url, rest_url;     ///< Without credentials and without a trailing /.
   bool verify = true;                   ///< Verify the server's certificate.
   std::filesystem::path certificates;   ///< In PEM; empty for the system's.

@@ -16,7 +16,7 @@ struct Notice {
   std::string text;
 };
 
-/// Receives the messages of an experiment: an archive, or the server. Errors become notices.
+/// Receives an experiment's messages, for an archive or the server. Errors become notices.
 class Journal {
  public:
   Journal() = default;
@@ -25,13 +25,13 @@ class Journal {
   virtual ~Journal() = default;
 
   virtual void put(std::vector<Message> messages) = 0;
-  /// A message about `file`, which is captured as it is now.
+  /// Adds a message about `file`, which is captured as it is now.
   virtual void put_file(Message message, const std::filesystem::path& file) = 0;
-  /// The training threw.
+  /// Called if the training throws.
   virtual void fail(const std::string& what) = 0;
-  /// A training is over: reports the state of the messages. More may come.
+  /// Called when a training is over: reports the state of the messages. More messages may follow.
   virtual void settle() = 0;
-  /// No more messages follow.
+  /// Called when no more messages follow.
   virtual void finish() = 0;
   /// Messages that haven't been logged yet.
   virtual std::vector<Notice> take_notices() { return std::exchange(notices_, {}); }

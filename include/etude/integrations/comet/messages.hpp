@@ -10,7 +10,7 @@
 
 #include "etude/metrics/sample.hpp"
 
-/// The messages of Comet's clients, in the form of their offline archives: {"type": ..., "payload": {...}}
+/// The messages of Comet's clients, as their offline archives store them: {"type": ..., "payload": {...}}
 /// with sorted names. Online, each becomes a request.
 namespace etude::inline v0::detail::comet {
 

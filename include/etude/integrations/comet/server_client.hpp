@@ -39,7 +39,7 @@ class ServerClient final : public Sender {
   void send_asset(const Json& entry);
   void close(const Json& payload);
   /// Sends the leading entries that share a type: all of them, or progressively fewer if the server refuses,
-  /// so that only entries refused alone are given up.
+  /// so only entries that are refused by themselves are given up.
   std::size_t send_batch(std::span<const Json> entries, const std::string& type);
   void say_alive(bool is_alive);
   void beat();

@@ -31,16 +31,16 @@ struct MLflowExperiment {
   bool is_deleted = false;
 };
 
-/// The part of MLflow's REST API 2.0 that a run needs. Each call throws Unreachable or Refused; an answer
-/// that doesn't come from MLflow, such as a proxy's, is Unreachable, except for 413, where smaller requests
-/// help.
+/// The part of MLflow's REST API 2.0 that a run needs. Each call throws Unreachable or Refused; a response
+/// that doesn't come from MLflow, such as a proxy's, throws Unreachable, except for 413, where smaller
+/// requests help.
 class MLflowClient {
  public:
   MLflowClient(std::string address, HttpOptions options, RenewToken renew_token = nullptr,
                const std::atomic<bool>* cancelled = nullptr);
 
   std::optional<MLflowExperiment> experiment(const std::string& id);
-  /// The experiment of this name, created if necessary.
+  /// Returns the experiment of this name, and creates it if necessary.
   MLflowExperiment experiment_named(const std::string& name);
 
   std::optional<MLflowRunInfo> run(const std::string& id);
@@ -48,13 +48,13 @@ class MLflowClient {
                                             const std::string& value);
   MLflowRunInfo create_run(const nlohmann::ordered_json& body);
 
-  /// RUNNING, FINISHED, FAILED or KILLED; `ended` is the end time in milliseconds.
+  /// `status` is RUNNING, FINISHED, FAILED or KILLED; `ended` is the end time in milliseconds since 1970.
   void set_status(const std::string& run_id, const std::string& status, std::optional<std::int64_t> ended);
   /// `values` are the "metrics", "params" or "tags" of runs/log-batch.
   void log_batch(const std::string& run_id, const std::string& kind, nlohmann::ordered_json values);
 
-  /// Uploads a file to the run's artifacts, or writes it there if they are in a folder. Secrets in that
-  /// address appear in no message.
+  /// Uploads a file to the run's artifacts, or copies it there if they are in a folder. Messages never
+  /// contain secrets from that address.
   void put_artifact(const std::string& artifact_uri, const std::string& path,
                     const std::filesystem::path& file);
 

@@ -12,15 +12,15 @@ namespace etude::inline v0::detail {
 
 inline constexpr std::size_t longest_mlflow_name = 250;
 
-/// A name that the server accepts; valid names don't change. Everything but letters, digits and `_-. :/`
-/// becomes _, as in Hugging Face's callback; the result is made a plain relative path of at most
+/// Turns `name` into one that the server accepts; valid names don't change. Everything but letters, digits
+/// and `_-. :/` becomes _, as in Hugging Face's callback; the result is made a plain relative path of at most
 /// `longest_mlflow_name` characters.
 std::string mlflow_name(std::string_view name);
 
-/// The names in one run: different ones stay different.
+/// The names sent in one run; different names stay different.
 class MLflowNames {
  public:
-  /// The name to send for this one.
+  /// The name to send instead of `name`.
   const std::string& operator[](const std::string& name);
 
  private:

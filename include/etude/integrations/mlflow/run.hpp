@@ -25,7 +25,7 @@ namespace etude::inline v0::detail {
 struct MLflowRunOptions {
   std::string callback = {};  ///< The callback's name, for messages.
   std::string tracker = {};   ///< The tracker's name in spools.
-  std::string address = {};   ///< The server's, without credentials.
+  std::string address = {};   ///< The server's address, without credentials.
   HttpOptions http = {};
   RenewToken renew_token = nullptr;
   std::filesystem::path spool_directory = {};
@@ -41,8 +41,8 @@ struct MLflowRunOptions {
   bool ends = true;  ///< Whether we set its status.
 };
 
-/// A run on an MLflow server, used by the training's thread: everything is written to an outbox, and sent in
-/// the background.
+/// A run on an MLflow server, used by the training's thread: it writes everything to an outbox, which sends
+/// it in the background.
 class MLflowRun {
  public:
   /// Throws ArgumentError if the spool can't be created.
@@ -87,13 +87,14 @@ class MLflowRun {
 /// The members of an object, as log_params takes them.
 std::vector<std::pair<std::string, nlohmann::ordered_json>> members(const nlohmann::ordered_json& values);
 
-/// Nests a trial's run: in `parent_run_id` if given; else in the run to attach to, unless that is the trial's
-/// own `run_id`; else in a run for the search, which the sender finds or creates.
+/// Nests a trial's run: in `parent_run_id` if given; or else in the run to attach to, unless that is the
+/// trial's `run_id`; or else in a run for the search, which the sender finds or creates.
 void nest_trial(MLflowRunOptions& options, const Context& e, const std::string& run_id);
 
 /// Sets `key` and `attach_to` in `options`: to `run_key` and `attached_to` if a training `resumes` from its
-/// checkpoint, or for a new run. Throws ArgumentError if the server reports within 2 s that the run or
-/// experiment that the user gave by id doesn't exist, or that the run isn't in the experiment.
+/// checkpoint, otherwise to the values for a new run. Throws ArgumentError if the server reports within 2 s
+/// that the run or experiment that the user gave by id doesn't exist, or that the run isn't in the
+/// experiment.
 void identify_mlflow_run(MLflowRunOptions& options, const std::string& run_key,
                          const std::string& attached_to, bool resumes);
 

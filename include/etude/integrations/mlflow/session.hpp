@@ -9,14 +9,14 @@
 
 namespace etude::inline v0::detail {
 
-/// A callback's open run, from event to event: opened when training begins, or by the first log of an
-/// evaluation before that; ended with the training, and open for logs that follow.
+/// A callback's open run, kept from event to event. It is opened when training begins, or by the first log of
+/// an earlier evaluation. When training ends, its status is set, and it stays open for later logs.
 class MLflowSession {
  public:
-  /// Creates the run of a training that `resumes` or begins; null if there shouldn't be one.
+  /// Creates the run of a training that `resumes` or begins; returns null if there shouldn't be one.
   using Open = std::function<std::unique_ptr<MLflowRun>(const Context& e, bool resumes)>;
 
-  /// The session of a callback, begun if necessary; null outside the first process.
+  /// Returns a callback's session, created if necessary; null outside the first process.
   static MLflowSession* of(NotCopied<MLflowSession>& open_run, const Context& e);
 
   void begin(const TrainBegin& e, const Open& open);

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-/// The source of a run, in the tags that MLflow's own clients set.
+/// A run's source, in the tags that MLflow's clients set.
 namespace etude::inline v0::detail {
 
 /// The commit that is checked out in `folder` or above it; empty if there is none.

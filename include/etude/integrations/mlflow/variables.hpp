@@ -8,26 +8,27 @@
 
 #include "etude/integrations/mlflow/run.hpp"
 
-/// MLflow's environment variables. Each function throws ArgumentError that names the variable, without the
+/// MLflow's environment variables. Each function throws an ArgumentError that names the variable, without the
 /// value if it may hold credentials.
 namespace etude::inline v0::detail {
 
-/// MLFLOW_TRACKING_USERNAME and PASSWORD, or the credentials in ~/.mlflow/credentials; else
-/// MLFLOW_TRACKING_TOKEN. Also the TLS variables, and MLFLOW_HTTP_REQUEST_TIMEOUT.
+/// Reads MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or ~/.mlflow/credentials, or else
+/// MLFLOW_TRACKING_TOKEN; also the TLS variables and MLFLOW_HTTP_REQUEST_TIMEOUT.
 HttpOptions mlflow_http_options();
 
-/// `given`, then tags from MLFLOW_TAGS that it lacks, then tags from MLFLOW_RUN_CONTEXT.
+/// Returns `given`, plus missing tags from MLFLOW_TAGS, then from MLFLOW_RUN_CONTEXT.
 std::map<std::string, std::string> mlflow_tags(const std::map<std::string, std::string>& given);
 
-/// `given`, or MLFLOW_MAX_LOG_PARAMS; -1 is all.
+/// `given`, or else MLFLOW_MAX_LOG_PARAMS; -1 means all.
 std::int64_t mlflow_max_params(std::optional<std::int64_t> given);
 
-/// The server's address, without credentials, which go to `http`: `given`, which mustn't have any, or else
-/// MLFLOW_TRACKING_URI. `instead_of` is a scheme that stands for https, such as azureml. If it is https and
-/// `http` verifies certificates but names no file of them, `http` gets REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE.
+/// Returns the server's address: `given`, which mustn't contain credentials, or else MLFLOW_TRACKING_URI,
+/// whose credentials go to `http`. `instead_of` is a scheme that stands for https, such as azureml. If the
+/// scheme is https and `http` verifies certificates but names no certificate file, sets it to
+/// REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE.
 std::string mlflow_address(const std::string& given, HttpOptions& http, const std::string& instead_of = "");
 
-/// The value of a variable, a whole number of at least 0, if it is set.
+/// The value of a variable, which must be a whole number of at least 0; unset if the variable isn't set.
 std::optional<std::int64_t> mlflow_count(const char* variable);
 
 /// Whether MLFLOW_TRACKING_URI has one of these schemes.

@@ -8,7 +8,7 @@
 
 namespace etude::inline v0::detail {
 
-/// A file of records, each written by one system call: what was appended is complete even if the process is
+/// A file of records, each written by one system call: appended records are complete even if the process is
 /// killed. A record that can't be written, for example because the disk is full, is lost and counted, and
 /// leaves nothing behind.
 class AppendFile {
@@ -32,7 +32,7 @@ class AppendFile {
   std::int64_t size() const { return size_; }
   std::int64_t written() const { return written_; }  ///< Records.
   std::int64_t lost() const { return lost_; }        ///< Records.
-  int error() const { return error_; }               ///< The errno for which the last of them was lost.
+  int error() const { return error_; }               ///< The errno of the last loss.
 
  private:
   Descriptor file_;

@@ -18,7 +18,7 @@ std::optional<std::string> environment(const char* name);
 inline bool means_yes(std::string_view text) { return read_bool(text).value_or(false); }
 inline bool environment_says(const char* name) { return means_yes(environment(name).value_or("")); }
 
-/// `option` if it was given, else the variable, else `otherwise`.
+/// `option` if it isn't empty, or else the variable, or else `otherwise`.
 inline std::string option_or_environment(const std::string& option, const char* name,
                                          std::string_view otherwise = "") {
   return !option.empty() ? option : environment(name).value_or(std::string(otherwise));
@@ -33,7 +33,7 @@ std::string user_name();
 /// The name of this machine.
 std::string host_name();
 
-/// Its operating system, release and architecture: "Linux-6.1.0-x86_64".
+/// This machine's operating system, release and architecture: "Linux-6.1.0-x86_64".
 std::string system_name();
 
 /// The path of this program's executable.

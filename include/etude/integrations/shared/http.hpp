@@ -15,13 +15,13 @@ namespace etude::inline v0::detail {
 
 /// Authentication of the client and verification of the server.
 struct HttpOptions {
-  std::string user = {}, password = {};           ///< Basic authentication, if there is a user;
-  std::string bearer = {};                        ///< otherwise this token, if there is one.
+  std::string user = {}, password = {};           ///< For basic authentication, if `user` is set.
+  std::string bearer = {};                        ///< Otherwise this token is sent, if it is set.
   std::vector<std::string> secret_headers = {};   ///< "Name: value", sent with every request.
   bool verify = true;                             ///< Verify the server's certificate.
   std::filesystem::path certificates = {};        ///< Trusted certificates, in PEM; the system's if empty.
   std::filesystem::path client_certificate = {};  ///< Including its key, in PEM.
-  std::chrono::seconds timeout{120};              ///< The time limit for an answer.
+  std::chrono::seconds timeout{120};              ///< The time limit for a response.
 };
 
 struct HttpRequest {
@@ -32,7 +32,8 @@ struct HttpRequest {
   std::filesystem::path file = {};  ///< Sent as the body, read while sending.
   /// Sends the file as this field of a form instead, as browsers do.
   std::string form_field = {};
-  /// Must not arrive twice: on a kept-alive connection libcurl repeats unanswered requests.
+  /// True if the request must not arrive twice: on a kept-alive connection libcurl repeats unanswered
+  /// requests.
   bool once = false;
 };
 
@@ -51,14 +52,15 @@ class HttpClient {
   HttpClient(HttpClient&&) noexcept = default;
   HttpClient& operator=(HttpClient&&) noexcept = default;
 
-  /// Returns any answer. Throws Unreachable without one.
+  /// Returns the response, whatever its status. Throws Unreachable if there is none.
   HttpResponse send(const HttpRequest& request);
 
-  /// Like `send`, but throws Unreachable for answers that ask to retry (408, 429, 5xx, and 401 and 403, which
-  /// better credentials fix), and Refused for any other failure, with what `fault_in` finds in its body.
+  /// Like `send`, but throws Unreachable for statuses that ask to retry (408, 429, 5xx, and 401 and 403,
+  /// which better credentials fix), and Refused for any other failure, with the error text that `fault_in`
+  /// finds.
   HttpResponse expect(const HttpRequest& request) { return checked(request, send(request)); }
 
-  /// Returns `response` to `request` if it is a success; throws as `expect` does otherwise.
+  /// Returns the `response` to `request` if it is a success; otherwise throws as `expect` does.
   HttpResponse checked(const HttpRequest& request, HttpResponse response) const;
 
   void set_bearer(std::string token) { options_.bearer = std::move(token); }
@@ -72,18 +74,18 @@ class HttpClient {
   std::shared_ptr<void> curl_;
 };
 
-/// An address without its credentials, which go to `user` and `password`, and without a trailing /. Throws
+/// An address without its credentials, which go to `user` and `password`, and without a trailing /. Throws an
 /// ArgumentError that names `field` unless it is an http or https address.
 std::string without_credentials(const std::string& url, const std::string& field, std::string& user,
                                 std::string& password);
 
-/// `text` escaped for an address: everything but letters, digits and -._~ as %XX.
+/// `text` escaped for an address: everything but letters, digits and -._~ becomes %XX.
 std::string url_escaped(std::string_view text);
 /// `text` with each %XX replaced by its byte.
 std::string url_unescaped(std::string_view text);
 
-/// A server's error text, for a message: the member `message`, `msg`, `error_code` or `error` of a JSON
-/// answer, or the beginning of any other; printable, and short.
+/// A server's error text for a message, printable and short: the member `message`, `msg`, `error_code` or
+/// `error` of a JSON response, or the beginning of any other response.
 std::string fault_in(const std::string& body);
 
 }  // namespace etude::inline v0::detail

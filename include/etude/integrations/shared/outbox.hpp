@@ -47,11 +47,11 @@ class Sender {
   Sender& operator=(const Sender&) = delete;
   virtual ~Sender() = default;
 
-  /// Sends the leading entries, as many as go together, and returns their number: at least one. Throws
+  /// Sends as many leading entries as fit into one request, and returns their number: at least one. Throws
   /// Unreachable or Refused. After a kill an entry may be sent again.
   virtual std::size_t send(std::span<const nlohmann::ordered_json> entries) = 0;
-  /// Data that another process needs to continue, such as the run's name on the server: saved after each
-  /// batch. No credentials.
+  /// Data that another process needs to continue, such as the run's name on the server; saved after each
+  /// batch. Must not contain credentials.
   virtual nlohmann::ordered_json memory() const { return nlohmann::ordered_json::object(); }
   /// Called about once a second while there is nothing to send.
   virtual void idle() {}
@@ -60,23 +60,23 @@ class Sender {
 /// Sends entries to a server in a background thread. `put` writes them to a spool on the disk and returns,
 /// whatever the server does. Unsent entries wait there until this process, or the next one with the same
 /// tracker, target and directory, reaches the server. A child made by fork() sends nothing and leaves the
-/// spool to its parent: it drops what it puts.
+/// spool to its parent: entries put there are dropped.
 class Outbox {
  public:
   struct Options {
-    std::filesystem::path directory;                         ///< The parent folder of spools.
-    std::string tracker;                                     ///< Such as "mlflow".
-    std::string target;                                      ///< The server's address, without credentials.
-    std::size_t max_entries = 1000;                          ///< The most that a sender is offered at once.
-    std::size_t max_bytes = 900'000;                         ///< Their approximate size.
+    std::filesystem::path directory;  ///< The parent folder of spools.
+    std::string tracker;              ///< For example "mlflow".
+    std::string target;               ///< The server's address, without credentials.
+    std::size_t max_entries = 1000;   ///< The most entries offered to a sender at once.
+    std::size_t max_bytes = 900'000;  ///< The approximate limit on their size.
     std::int64_t max_waiting_bytes = std::int64_t{1} << 30;  ///< Entries beyond this are dropped.
-    /// The most bytes of kept files that exist nowhere else any more, such as rotated checkpoints; beyond it
-    /// no more files are kept. 16 GiB hold one checkpoint of a billion parameters with its optimizer, or many
-    /// of smaller models. The same amount, or a hundredth of the disk if that is less, stays free for the
-    /// training.
+    /// The maximum size of kept files that exist nowhere else any more, such as rotated checkpoints; beyond
+    /// it, no more files are kept. 16 GiB hold one checkpoint of a billion parameters with its optimizer, or
+    /// many of smaller models. The same amount, or a hundredth of the disk if that is less, stays free for
+    /// the training.
     std::int64_t max_kept_bytes = std::int64_t{1} << 34;
-    std::chrono::milliseconds first_pause{1000};      ///< After an error; doubled each time,
-    std::chrono::milliseconds longest_pause{60'000};  ///< up to this.
+    std::chrono::milliseconds first_pause{1000};      ///< The pause after an error, doubled each time.
+    std::chrono::milliseconds longest_pause{60'000};  ///< The longest pause after an error.
   };
   /// Makes the sender of one spool. It aborts its work when `cancelled` becomes true.
   using MakeSender = std::function<std::unique_ptr<Sender>(const Spool&, const std::atomic<bool>& cancelled)>;
@@ -95,12 +95,12 @@ class Outbox {
   /// is sent. The entry is dropped if the file can't be kept.
   void put_file(nlohmann::ordered_json entry, const std::filesystem::path& file);
 
-  /// Waits until everything is sent, the server can't be reached, or the time is over. Returns whether all
-  /// was sent. Our own pauses end at once; those that the server requested don't.
+  /// Waits until everything is sent, the server can't be reached, or the time is up. Returns true if
+  /// everything was sent. Our own pauses end at once; pauses that the server requested don't.
   bool drain(std::chrono::milliseconds at_most);
 
-  /// The same, but retries after errors if the server has accepted anything before. Waits only briefly for
-  /// any other server, and for one that stops answering.
+  /// Like `drain`, but retries after errors if the server has accepted anything before. Waits only briefly
+  /// for any other server, or one that stops responding.
   void send_rest(std::chrono::milliseconds at_most);
 
   struct Counts {
@@ -133,7 +133,7 @@ class Outbox {
   Options options_;
   MakeSender make_sender_;
   Line own_;
-  std::vector<Line> left_;  // by earlier processes
+  std::vector<Line> left_;  // left by earlier processes
   std::atomic<bool> cancelled_ = false;
   mutable std::mutex mutex_;
   ThreadShared<std::condition_variable> changed_ = make_thread_shared<std::condition_variable>();
@@ -141,15 +141,15 @@ class Outbox {
   std::int64_t attempts_begun_ = 0, last_failed_ = -1;
   std::int64_t hurries_ = 0;
   bool is_idle_ = false;
-  bool sends_file_ = false;                                          // in the current or latest attempt
-  bool has_hung_ = false;                                            // the last failure: a file timed out
+  bool sends_file_ = false;  // in the current or latest attempt
+  bool has_hung_ = false;    // the last failure was a file that timed out
   std::optional<std::chrono::steady_clock::time_point> asked_ = {};  // when a request without a file began
   std::vector<std::string> faults_, kinds_reported_;
   ThreadShared<std::thread> thread_;  // last: it uses everything above
 };
 
-/// The parent folder of spools: `directory`, else the variable ETUDE_SPOOL_DIR, else `.etude-spool` in the
-/// working directory.
+/// The parent folder of spools: `directory`, or else the variable ETUDE_SPOOL_DIR, or else `.etude-spool` in
+/// the working directory.
 std::filesystem::path spool_directory(const std::string& directory);
 
 }  // namespace etude::inline v0::detail

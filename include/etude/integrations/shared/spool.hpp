@@ -14,16 +14,15 @@
 
 namespace etude::inline v0::detail {
 
-/// A queue on the disk of entries to send to a server, in a folder that only its owner may read. Entries
-/// survive the process, and at most one batch is in memory. One thread may append while another takes from
-/// the front.
+/// An on-disk queue of entries to send to a server, in a folder that only its owner may read. Entries survive
+/// the process, and at most one batch is in memory. One thread may append while another takes from the front.
 ///
-/// A spool's locks show that its process lives. Other machines may not see them, so only the machine that
+/// A spool's locks show that its process is alive. Other machines may not see them, so only the machine that
 /// made a spool takes it up again; on file systems without locks, no process does.
 ///
-/// SQLite isn't used, since damage costs it more than the damaged entry: eight bytes in a page's header hid
-/// two thirds of 1000 entries, in the file's header all of them. A child made by fork() that closes its copy
-/// of the connection also makes the parent's next commit fail.
+/// SQLite isn't used, because it loses more than the damaged entry: eight damaged bytes in a page's header
+/// hid two thirds of 1000 entries, and in the file's header, all of them. A child made by fork() that closes
+/// its copy of the connection also makes the parent's next commit fail.
 class Spool {
  public:
   /// A new spool within `directory`, for the entries that `tracker` sends to `target`, an address without
@@ -39,7 +38,8 @@ class Spool {
   /// Removes the folder if nothing is left in it.
   ~Spool();
 
-  /// Appends an entry; false, and it is lost, if the disk is full or more than `max_bytes` wait.
+  /// Appends an entry. Returns false, and loses the entry, if the disk is full or more than `max_bytes` are
+  /// waiting.
   bool append(const nlohmann::ordered_json& entry, std::int64_t max_bytes) noexcept;
 
   struct Front {
@@ -48,7 +48,8 @@ class Spool {
     std::int64_t unreadable = 0;     ///< Lines that aren't entries.
     std::int64_t end = 0;            ///< Where the last examined line ends.
   };
-  /// The first entries: at most this many, of about this many bytes; at least one if there is any.
+  /// Returns the first entries: at most `max_entries`, of about `max_bytes` in total, but at least one if
+  /// there is any.
   Front front(std::size_t max_entries, std::size_t max_bytes) const;
 
   /// Marks everything before `end` as done; `memory` is what another process needs to continue.

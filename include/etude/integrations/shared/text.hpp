@@ -14,7 +14,7 @@ std::string json_line(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-/// The text that an object has under this name; empty if there is none.
+/// The text of an object's member; empty if there is no such text.
 std::string text_in(const nlohmann::json& json, const char* name);
 
 /// The number of characters in a UTF-8 text.

@@ -11,12 +11,12 @@
 #include "etude/events.hpp"
 #include "etude/training_arguments.hpp"
 
-/// What trackers show of a run.
+/// A run's properties as trackers show them.
 namespace etude::inline v0::detail {
 
 /// A run's parameters for a tracker: the training arguments, a trial's hyperparameters, and the members of
-/// the user's `config`; of equal names, the first of these wins. A `config` that isn't an object is stored
-/// under "config".
+/// the user's `config`; if names are equal, the first of these sources wins. A `config` that isn't an object
+/// is stored under "config".
 nlohmann::ordered_json run_parameters(const TrainingArguments& args, const nlohmann::ordered_json& config,
                                       const nlohmann::json& trial_params = nullptr);
 nlohmann::ordered_json run_parameters(const Context& e, const nlohmann::ordered_json& config);
@@ -25,8 +25,8 @@ nlohmann::ordered_json run_parameters(const Context& e, const nlohmann::ordered_
 /// name doesn't depend on where the program was started.
 TrainingArguments tracked_arguments(const Context& e);
 
-/// The values of nested objects, each under its path: {"a": {"b": 1}} is a.b = 1. Lists and empty objects
-/// don't change.
+/// The values of nested objects, each under its path: {"a": {"b": 1}} becomes a.b = 1. Lists and empty
+/// objects don't change.
 std::vector<std::pair<std::string, nlohmann::ordered_json>> flattened(const nlohmann::ordered_json& values,
                                                                       std::string_view separator = ".");
 
@@ -44,8 +44,8 @@ std::string tracked_name(std::string_view name);
 /// The search that a trial belongs to, for trackers that show its trials together.
 struct TrackedSearch {
   std::filesystem::path folder;  ///< The search's folder, the same for all its trials.
-  std::string name;              ///< `run_name` if the user has set it, or else the folder's.
-  bool has_folders = false;      ///< Each trial has a folder with its name in `folder`.
+  std::string name;              ///< `run_name` if the user has set it, or else the folder's name.
+  bool has_folders = false;      ///< Each trial has a folder of its name in `folder`.
 };
 
 /// Unset for a training that isn't a trial.

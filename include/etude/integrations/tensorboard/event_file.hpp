@@ -12,13 +12,13 @@
 /// TensorBoard's event files: records with checksums, one file for each writer.
 namespace etude::inline v0::detail::tensorboard {
 
-/// The CRC-32C of some bytes, masked as in TensorBoard's records.
+/// The CRC-32C of `bytes`, masked as in TensorBoard's records.
 std::uint32_t masked_crc(std::string_view bytes);
 
 /// The size of a record's header.
 inline constexpr std::size_t header_size = 12;
 
-/// Makes a record of an event that follows `header_size` bytes.
+/// Turns `header_size` bytes followed by an event into a record.
 void seal(std::string& record);
 
 /// The event files of a folder in the order in which they are read; empty if it can't be read.

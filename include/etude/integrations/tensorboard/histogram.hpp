@@ -7,9 +7,9 @@
 
 namespace etude::inline v0::detail::tensorboard {
 
-/// The distribution of a tensor's finite numbers, in the buckets of PyTorch's SummaryWriter: they grow by a
-/// tenth each, away from 0 on both sides. PyTorch's empty first bucket is left out, since TensorBoard's fast
-/// loader shows it as going backwards: the first one begins with `min`.
+/// The distribution of a tensor's finite numbers, in the buckets of PyTorch's SummaryWriter: on both sides of
+/// 0, each bucket is a tenth wider than the previous one. PyTorch's empty first bucket is left out, because
+/// TensorBoard's fast loader shows it as going backwards; the first bucket begins at `min`.
 struct Histogram {
   double min = 0, max = 0, num = 0, sum = 0, sum_squares = 0;
   std::vector<double> limits;  ///< the right edge of each bucket

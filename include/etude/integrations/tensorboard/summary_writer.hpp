@@ -35,20 +35,20 @@ class SummaryWriter {
   void add_scalar(std::string_view tag, double value, std::int64_t global_step = 0);
   /// Writes several scalars at once, either all or none.
   void add_scalars(const std::vector<std::pair<std::string, double>>& values, std::int64_t global_step = 0);
-  /// The text is shown as Markdown.
+  /// Adds a text, which is shown as Markdown.
   void add_text(std::string_view tag, std::string_view text, std::int64_t global_step = 0);
-  /// The distribution of a tensor's numbers. Returns how many weren't finite, which are left out; writes
-  /// nothing if none is finite.
+  /// Adds the distribution of a tensor's finite numbers. Returns how many weren't finite; writes nothing if
+  /// none is finite.
   std::int64_t add_histogram(std::string_view tag, const at::Tensor& values, std::int64_t global_step = 0);
-  /// A text, a picture (PNG) or a sound (WAV) of metrics/sample.hpp, under `tag`; a caption is a text under
-  /// the same tag. Throws DataError for a sound that is too long.
+  /// Adds a text, a picture (PNG) or a sound (WAV) of metrics/sample.hpp under `tag`; a caption becomes a
+  /// text under the same tag. Throws DataError for a sound that is too long.
   void add_sample(std::string_view tag, const Sample& sample, std::int64_t global_step = 0);
-  /// The operations of a TorchScript model, or the layers of any other.
+  /// Adds the operations of a TorchScript model, or the layers of any other.
   void add_graph(const Model& model);
 
-  /// A training's hyperparameters and start time in Unix seconds, for the page that compares trainings by the
-  /// last scalars in their folders; so each needs a separate folder. Values are numbers, bools and texts;
-  /// null is left out, and nested values become text.
+  /// Adds a training's hyperparameters and start time in Unix seconds, for the page that compares trainings
+  /// by the last scalars in their folders, so each training needs a separate folder. Values are numbers,
+  /// bools and texts; null is left out, and nested values become text.
   void add_hparams(const std::vector<std::pair<std::string, nlohmann::ordered_json>>& hparams,
                    double started);
   /// Records that the session has ended.
@@ -66,8 +66,8 @@ class SummaryWriter {
   const std::filesystem::path& path() const { return path_; }  ///< The file.
   std::int64_t written() const { return file_.written(); }     ///< Events, including the file's first one.
   std::int64_t lost() const { return file_.lost(); }           ///< Events.
-  int error() const { return file_.error(); }                  ///< The errno for which the last one was lost.
-  double last_time() const { return last_time_; }              ///< The last event, in Unix seconds.
+  int error() const { return file_.error(); }                  ///< The errno of the last loss.
+  double last_time() const { return last_time_; }              ///< The last event's time, in Unix seconds.
 
  private:
   template <class Fill>

@@ -15,13 +15,13 @@ namespace etude::inline v0::detail {
 /// A text of `length` random letters and digits.
 std::string wandb_random(std::size_t length);
 
-/// The digest of what is left to read, by one of OpenSSL's algorithms. Throws Error if it isn't available.
+/// The digest of the rest of `bytes`, by one of OpenSSL's algorithms. Throws Error if it isn't available.
 std::string wandb_digest(std::istream& bytes, const char* algorithm);
 
 /// A file's MD5 in base64, as Weights & Biases writes it. Throws Error if the file can't be read.
 std::string wandb_file_digest(const std::filesystem::path& file);
 
-/// The digest of a manifest: hexadecimal MD5 of the paths and digests of `files`, sorted by path.
+/// The digest of a manifest: the hexadecimal MD5 of the paths and digests of `files`, sorted by path.
 std::string wandb_manifest_digest(const std::vector<WandbFile>& files);
 
 /// A valid artifact name: no slashes, and at most 128 characters.
@@ -39,7 +39,7 @@ class WandbArtifacts {
     std::function<void(const std::string& message)> write, report;
   };
 
-  /// Artifacts are in `folder`, and each has the run fields of `like`.
+  /// Artifacts are made in `folder`, and each gets the run fields of `like`.
   WandbArtifacts(std::filesystem::path folder, WandbArtifact like, Outcome outcome);
 
   /// A new folder for one artifact's files. Throws Error if it can't be created.
@@ -48,8 +48,8 @@ class WandbArtifacts {
   /// A new folder with a copy of everything in `source`. Throws Error if it can't be created.
   std::filesystem::path copy_of(const std::filesystem::path& source);
 
-  /// Makes an artifact of one of these folders. Without aliases it gets a checkpoint's; "latest" is always
-  /// added.
+  /// Makes an artifact of a folder made by this object. If `aliases` is empty, it gets a checkpoint's
+  /// aliases; "latest" is always added.
   void log(const std::filesystem::path& folder, std::string name, std::vector<std::string> aliases,
            const nlohmann::ordered_json& metadata);
 

@@ -10,7 +10,7 @@ namespace etude::inline v0::detail {
 /// environment variables, which may be secret.
 WandbEnvironment wandb_environment(WandbTime start);
 
-/// The same in the form of wandb-metadata.json.
+/// `environment` in the form of wandb-metadata.json.
 nlohmann::ordered_json wandb_metadata(const WandbEnvironment& environment);
 
 }  // namespace etude::inline v0::detail

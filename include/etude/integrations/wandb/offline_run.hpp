@@ -39,15 +39,15 @@ class WandbRun {
   const std::filesystem::path& folder() const { return folder_; }
   const WandbRunInfo& info() const { return info_; }
   std::int64_t rows() const { return rows_; }
-  double seconds() const;  ///< Its age, including the runs that it continues.
+  double seconds() const;  ///< The run's age, including the runs that it continues.
 
   void configure(const nlohmann::ordered_json& config);
 
-  /// A row of the history, numbered `step`, and its summary: the metrics under their names, plus `also`.
+  /// Writes row `step` of the history and updates the summary: the metrics under their names, plus `also`.
   void log(std::int64_t step, std::int64_t global_step, const WandbValues& metrics, WandbItems also = {});
 
-  /// A row with samples, each of which has a file in the run's folder. One that can't be written is left out
-  /// and reported.
+  /// Writes a row with samples, each with a file in the run's folder. A sample that can't be written is left
+  /// out and reported.
   void log_samples(std::int64_t step, std::int64_t global_step, const std::vector<Sample>& samples);
 
   /// Adds values to the summary only.
@@ -58,7 +58,7 @@ class WandbRun {
 
   WandbArtifacts& artifacts() { return artifacts_; }
 
-  /// Keeps its id in a file until it finishes without failure.
+  /// Keeps the run's id in a file until the run finishes without failure.
   void keep_id_in(const std::filesystem::path& file);
 
   /// Writes the last record once all artifacts are made; 0 means finished, anything else failed.

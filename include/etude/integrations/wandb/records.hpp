@@ -13,7 +13,7 @@ namespace etude::inline v0::detail {
 
 using WandbTime = std::chrono::system_clock::time_point;
 
-/// The contents of a Record; the numbers are its fields'.
+/// The contents of a Record, by field number.
 enum class WandbKind : std::uint32_t {
   history = 2,
   summary = 3,
@@ -50,7 +50,7 @@ struct WandbRunInfo {
   WandbTime start = {};
   bool resumed = false;  ///< Continues a run that may already be on the server.
   std::int64_t starting_step = 0;
-  double starting_seconds = 0;  ///< The run time before this one.
+  double starting_seconds = 0;  ///< The run time of the runs before this one.
 };
 
 struct WandbMetric {

@@ -16,7 +16,7 @@ namespace detail {
 /// A run's settings, combined from options, arguments and variables.
 struct WandbSettings {
   bool enabled = true;
-  bool is_online = false;  ///< The user may believe that it sends.
+  bool is_online = false;  ///< The user may expect it to upload.
   std::filesystem::path directory = {};
   WandbRunInfo info = {};  ///< `id` is empty if any is acceptable.
   std::string resume = {};
@@ -25,8 +25,8 @@ struct WandbSettings {
   std::vector<std::string> warnings = {};
 };
 
-/// Whether the mode and WANDB_DISABLED leave it on. Throws ArgumentError for an unknown mode, and for
-/// settings files that can't be read.
+/// Whether the mode and WANDB_DISABLED leave the callback on. Throws ArgumentError for an unknown mode, and
+/// for settings files that can't be read.
 bool wandb_is_enabled(const WandbCallback& options);
 
 /// Throws ArgumentError for options and variables that can't be honoured.

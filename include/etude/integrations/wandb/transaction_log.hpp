@@ -9,8 +9,8 @@
 
 namespace etude::inline v0::detail {
 
-/// A record framed as in Weights & Biases' transaction log at `offset` of its file: LevelDB's log format,
-/// with blocks of 32 KiB counted from the file's first byte, but with a plain CRC-32.
+/// Frames a record for `offset` in Weights & Biases' transaction log: LevelDB's log format, with blocks of 32
+/// KiB counted from the file's first byte, but with a plain CRC-32.
 std::string wandb_framed(std::string_view record, std::int64_t offset);
 
 /// The file run-ID.wandb. A record of any size is written by one system call, so a killed process leaves
