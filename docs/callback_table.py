@@ -37,7 +37,7 @@ def table(heading, rows):
 def options_and_state(name):
     """The options that users choose, the members that they give, and the state that the callback changes: the fields of its member `state`."""
     body = ALL[name][3]
-    kept = re.search(r"^  (?:detail::)?(\w+) state(?: = \{\}|\{.*\});", body, re.M)
+    kept = re.search(r"^  using State = (?:detail::)?(\w+);", body, re.M)
     own = re.search(r"^  struct State \{", body, re.M)
     state_body = body_of(body, own.start()) if own else ALL[kept[1]][3] if kept else ""
     state = declared(state_body)[0]

@@ -62,7 +62,8 @@ struct GradientNormMonitor {
   }
   void on(const TrainEnd&) { state.end(); }
 
-  detail::NormLogger state{detail::NormLogger::What::gradients};
+  using State = detail::NormLogger;
+  State state{detail::NormLogger::What::gradients};
 };
 
 /// Logs the same as GradientNormMonitor, but for the gradients after clipping, which the optimizer receives.
@@ -79,7 +80,8 @@ struct ClippedGradientNormMonitor {
   }
   void on(const TrainEnd&) { state.end(); }
 
-  detail::NormLogger state{detail::NormLogger::What::gradients};
+  using State = detail::NormLogger;
+  State state{detail::NormLogger::What::gradients};
 };
 
 /// Logs the L2 norms of the parameters, every `every_n_steps` update steps: `l2_norm/param/global` and,
@@ -99,7 +101,8 @@ struct ParameterNormMonitor {
   }
   void on(const TrainEnd&) { state.end(); }
 
-  detail::NormLogger state{detail::NormLogger::What::parameters};
+  using State = detail::NormLogger;
+  State state{detail::NormLogger::What::parameters};
 };
 
 }  // namespace etude::inline v0

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <array>
+#include <boost/hana/accessors.hpp>
+#include <boost/hana/first.hpp>
+#include <boost/hana/unpack.hpp>
 #include <concepts>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -20,6 +24,8 @@ namespace etude::inline v0 {
 namespace mistake {
 template <class Callback, class State, class LoadState>
 struct state_is_never_saved_so_declare_state_and_load_state_public_as;
+template <class Callback>
+struct an_option_and_a_member_of_state_have_one_name_so_rename_one;
 }  // namespace mistake
 
 namespace detail {
@@ -27,8 +33,25 @@ namespace detail {
 /// A callback that keeps its state apart from its options, in a member `state` whose members are saved.
 template <class Callback>
 concept KeepsStateApart = requires(const Callback& callback) {
-                            requires ReflectedStruct<std::remove_cvref_t<decltype(callback.state)>>;
+                            requires ReflectedStruct<typename Callback::State>;
+                            requires std::same_as<decltype(callback.state), typename Callback::State>;
                           };
+
+template <class T>
+consteval auto names_of_fields() {
+  return boost::hana::unpack(boost::hana::accessors<T>(), [](const auto&... accessors) {
+    return std::array{std::string_view(boost::hana::first(accessors).c_str())...};
+  });
+}
+
+/// Whether no member has the same name in both.
+template <class Options, class State>
+consteval bool have_different_names() {
+  for (const auto option : names_of_fields<Options>())
+    for (const auto field : names_of_fields<State>())
+      if (option == field) return false;
+  return true;
+}
 
 template <class Callback>
 concept Stateful = KeepsOwnState<Callback> || ReflectedStruct<Callback> || KeepsStateApart<Callback>;
@@ -37,7 +60,12 @@ concept Stateful = KeepsOwnState<Callback> || ReflectedStruct<Callback> || Keeps
 template <class Callback>
 std::vector<JsonField> saved_fields(const Callback& callback) {
   std::vector<JsonField> fields;
-  if constexpr (ReflectedStruct<Callback>) fields = json_fields(callback);
+  if constexpr (ReflectedStruct<Callback>) {
+    if constexpr (KeepsStateApart<Callback>)
+      static_assert(expect<have_different_names<Callback, typename Callback::State>(),
+                           mistake::an_option_and_a_member_of_state_have_one_name_so_rename_one<Callback>>());
+    fields = json_fields(callback);
+  }
   if constexpr (KeepsStateApart<Callback>)
     for (const auto& field : json_fields(callback.state)) fields.push_back(field);
   return fields;
