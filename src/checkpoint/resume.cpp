@@ -117,7 +117,12 @@ std::optional<std::vector<SavedVariables>> read_program_state(FolderReader& fold
 }  // namespace
 
 std::optional<TrainingProgress> read_progress(FolderReader& folder) {
-  auto progress = read_json_if_any<TrainingProgress>(folder, "training_progress.json");
+  constexpr auto file = "training_progress.json";
+  auto progress = read_json_if_any<TrainingProgress>(folder, file);
+  // Without it, a checkpoint from the middle of an epoch would resume as if nothing had begun.
+  if (progress && !read_json<nlohmann::ordered_json>(folder, file).contains("loop"))
+    throw CheckpointError(fmt::format("{} has no loop: must have the stages of the training and its epoch",
+                                      (folder.folder() / file).string()));
   if (progress && progress->dataset_state)
     for (auto& [name, tensor] : read_tensors_if_any(folder, dataset_state_file))
       progress->dataset_state->tensors.emplace(name, tensor);

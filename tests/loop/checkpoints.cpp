@@ -139,6 +139,20 @@ TEST_CASE("a checkpoint names the order of its examples, and unknown names are r
                     "shuffle_order is \"sorted\": must be one of feistel"));
 }
 
+TEST_CASE("a checkpoint that doesn't say how far the training is can't be resumed") {
+  const toy::Folder folder;
+  run(two_epochs(folder), {});
+  const auto path = folder / "checkpoint-10", progress = path / "training_progress.json";
+  auto text = toy::read_text(progress);
+  REQUIRE(toy::contains(text, "\"loop\""));
+  text.replace(text.find("\"loop\""), 6, "\"phase\"");
+  toy::write_text(progress, text);
+  std::filesystem::remove(path / etude::manifest_file);  // its checksum would reveal the change
+  CHECK(toy::fault_of<etude::CheckpointError>([&] {
+          etude::Trainer<>(with(two_epochs(folder), 12)).train({.resume_from_checkpoint = path});
+        }) == progress.string() + " has no loop: must have the stages of the training and its epoch");
+}
+
 // Changes a number in a checkpoint, and removes the manifest, whose checksum would reveal it.
 void spoil(const std::filesystem::path& checkpoint, const std::string& file, const std::string& key,
            const std::string& value) {
