@@ -131,6 +131,7 @@ std::vector<std::string> CheckpointStore::clean() {
               name.ends_with(".partial")))
       found.emplace_back(entry->path(), false);
   }
+  std::ranges::sort(found);
   for (const auto& [path, is_folder] : found) try {
       if (is_folder)
         remove_abandoned(*files_, path);
