@@ -24,12 +24,6 @@ void check_entry_name(std::string_view name) {
         fmt::format("'{}' can't be the name of a file in a checkpoint: {}", printable(name), fault));
 }
 
-namespace {
-
-std::filesystem::path without_slash(const std::filesystem::path& path) {
-  return path.has_filename() ? path : path.parent_path();
-}
-
 /// Counts the bytes that it passes on to `file`, if there is one, and computes their checksum.
 class MeasuredFile : public OutputFile {
  public:
@@ -54,6 +48,12 @@ class MeasuredFile : public OutputFile {
   Checksum sum_;
   std::uint64_t size_ = 0;
 };
+
+namespace {
+
+std::filesystem::path without_slash(const std::filesystem::path& path) {
+  return path.has_filename() ? path : path.parent_path();
+}
 
 ManifestFile info_of(const MappedFile& file) {
   MeasuredFile measured;
