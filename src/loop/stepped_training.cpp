@@ -36,9 +36,9 @@ Batch batch_of_program(Batch batch, const TrainingArguments& args) {
 }  // namespace
 
 /// The micro-batches that a program has given and no update has used yet.
-class HostBatches final : public BatchSource {
+class ProgramBatches final : public BatchSource {
  public:
-  explicit HostBatches(const TrainerCore& core) : core_(core) {}
+  explicit ProgramBatches(const TrainerCore& core) : core_(core) {}
 
   void add(Batch batch) { waiting_.push_back(std::move(batch)); }
   /// Starts a new group at the training's position.
@@ -282,7 +282,7 @@ class SteppedTraining::Training {
   ScopedValue<Activity> training_;
   RemoteControl::UnderWay under_way_;
   TrainLoop loop_;
-  HostBatches batches_{core_};
+  ProgramBatches batches_{core_};
   std::optional<StepOutput> last_;    // the step that ended it
   std::optional<bool> gives_losses_;  // whether the program gives losses; unset before its first call
   bool group_is_open_ = false;        // a group with losses of the program
