@@ -84,9 +84,12 @@ Json best_so_far_json(const std::vector<FrozenTrial>& trials, std::size_t object
     const auto value = value_of(trials[i], objective);
     if (!value || !std::isfinite(*value) || trials[i].state != TrialState::complete) continue;
     if (best && (direction == StudyDirection::minimize ? *value >= *best : *value <= *best)) continue;
-    if (best && (i - last) * 5000 < trials.size()) continue;
-    json.push_back({i, *value});
     best = value;
+    if (!json.empty() && (i - last) * 5000 < trials.size()) {
+      json.back() = {i, *value};  // too close to be told apart in a chart
+      continue;
+    }
+    json.push_back({i, *value});
     last = i;
   }
   return json;

@@ -179,6 +179,13 @@ TEST_CASE("the best so far changes where a complete trial is better than all bef
         Json{{0, 2}, {1, 3}});
 }
 
+TEST_CASE("the best so far of a large study has its best value, however soon it came after another") {
+  Trials trials;
+  for (std::int64_t i = 0; i < 20'000; ++i)
+    trials.push_back(trial_of(i, TrialState::complete, {i == 0 ? 5.0 : i == 1 ? 1.0 : 3.0}));
+  CHECK(Page(trials).study["objectives"][0]["best_so_far"] == Json{{1, 1}});
+}
+
 TEST_CASE("each objective has its direction, and the best of several are those that no other beats") {
   const Trials trials{trial_of(0, TrialState::complete, {1, 3}), trial_of(1, TrialState::complete, {3, 1}),
                       trial_of(2, TrialState::complete, {3, 3})};
