@@ -113,7 +113,7 @@ TEST_CASE("errors name the variable, its value and what is allowed") {
   CHECK(fault_in({{"RANK", "2"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "2"}}) ==
         "the environment variable MASTER_ADDR isn't set: torchrun has started processes on several machines, "
         "which meet "
-        "at the host of rank 0");
+        "at the machine of rank 0");
   CHECK(fault_in({{"SLURM_PROCID", "3"},
                   {"SLURM_STEP_NUM_TASKS", "4"},
                   {"SLURM_LOCALID", "1"},

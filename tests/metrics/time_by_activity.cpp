@@ -29,7 +29,7 @@ TEST_CASE("times have a total, shares of it, and a table with the longest activi
   CHECK(spent.total() == 4);
   CHECK(spent.share(forward) == 0.625);
   CHECK(spent.table() ==
-        "activity             seconds       %\n"
+        "activity          seconds       %\n"
         "forward             2.500   62.50\n"
         "data                1.000   25.00\n"
         "update              0.500   12.50\n"
