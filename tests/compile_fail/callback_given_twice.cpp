@@ -1,5 +1,6 @@
 // EXPECT: callback_is_given_more_often_than_it_is_listed<Listener, etude::Trainer<Listener>
-#include <etude/etude.hpp>
+// NEEDS: torch
+#include "etude/trainer.hpp"
 
 struct Listener {
   void on(const etude::StepEnd&) {}

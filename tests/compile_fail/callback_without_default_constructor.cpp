@@ -1,5 +1,6 @@
 // EXPECT: callback_has_no_default_constructor_so_pass_it_to_the_trainer<Listener>
-#include <etude/etude.hpp>
+// NEEDS: torch
+#include "etude/trainer.hpp"
 
 struct Listener {
   explicit Listener(int every_) : every(every_) {}

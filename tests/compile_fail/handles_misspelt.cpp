@@ -1,5 +1,4 @@
 // EXPECT: member_means_nothing_so_rename_it<Listener, etude::detail::method::handle,
-// etude::detail::method::handles>
 #include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {

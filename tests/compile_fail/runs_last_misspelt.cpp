@@ -1,5 +1,4 @@
 // EXPECT: member_means_nothing_so_rename_it<Recorder, etude::detail::method::run_last,
-// etude::detail::method::runs_last>
 #include "etude/dispatch/callback_handler.hpp"
 
 struct StepEnd {
