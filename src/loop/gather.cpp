@@ -49,15 +49,11 @@ torch::Tensor places_in_order(const std::vector<std::vector<std::int64_t>>& rows
   return torch::tensor(places, torch::kLong);
 }
 
-/// Returns the tensor with this type and these sizes, padded with -100 at the end of each dimension.
-torch::Tensor enlarged(const torch::Tensor& tensor, const std::vector<std::int64_t>& sizes,
-                       torch::ScalarType dtype) {
-  if (tensor.sizes() == torch::IntArrayRef(sizes)) return tensor.to(dtype);
-  auto all = torch::full(sizes, -100, tensor.options().dtype(dtype));
-  auto place = all;
-  for (std::int64_t d = 0; d < tensor.dim(); ++d) place = place.narrow(d, 0, tensor.size(d));
-  place.copy_(tensor);
-  return all;
+/// Copies the part to the start of each dimension of `place`, and fills the rest with -100.
+void copy_into(torch::Tensor place, const torch::Tensor& part) {
+  if (place.sizes() != part.sizes()) place.fill_(-100);
+  for (std::int64_t d = 0; d < part.dim(); ++d) place = place.narrow(d, 0, part.size(d));
+  place.copy_(part);
 }
 
 /// Gathers one tensor from all processes, with its rows in order. `headers` are the descriptions that the
@@ -78,7 +74,9 @@ torch::Tensor gather_column(Communicator& communicator, const torch::Tensor& own
     dtype = c10::promoteTypes(dtype, static_cast<torch::ScalarType>(of["dtype"].get<int>()));
     rows.push_back(of["rows"].get<std::vector<std::int64_t>>());
   }
-  const auto padded = enlarged(own, sizes, dtype).contiguous();
+  const bool is_whole = own.sizes() == torch::IntArrayRef(sizes) && own.scalar_type() == dtype;
+  const auto padded = is_whole ? own.contiguous() : torch::empty(sizes, own.options().dtype(dtype));
+  if (!is_whole) copy_into(padded, own);
   if (padded.numel() == 0) return padded;
   const auto most = sizes[0];
   sizes[0] *= communicator.world_size();
@@ -232,9 +230,7 @@ void GatheredTensor::add(const torch::Tensor& part) {
     all_ = torch::empty(sizes, torch::dtype(rows.scalar_type()));
   }
   make_room_for(rows);
-  auto sizes = all_.sizes().vec();
-  sizes[0] = count;
-  all_.narrow(0, used_, count).copy_(detail::enlarged(rows, sizes, rows.scalar_type()));
+  detail::copy_into(all_.narrow(0, used_, count), rows);
   used_ += count;
 }
 
@@ -254,8 +250,7 @@ void GatheredTensor::make_room_for(const torch::Tensor& rows) {
   if (all_.sizes() == torch::IntArrayRef(sizes) && all_.scalar_type() == dtype) return;
   const auto before = all_.narrow(0, 0, used_);
   all_ = torch::empty(sizes, torch::dtype(dtype));
-  sizes[0] = used_;
-  all_.narrow(0, 0, used_).copy_(detail::enlarged(before, sizes, before.scalar_type()));
+  detail::copy_into(all_.narrow(0, 0, used_), before);
 }
 
 Gathered::Gathered(std::optional<std::int64_t> to_cpu_after, bool concatenate,

@@ -330,6 +330,15 @@ TEST_CASE("batches of different lengths are padded with -100 on the right, which
   CHECK(torch::equal(gathered({wide, narrow, wide}), torch::cat({full, padded, full})));
 }
 
+TEST_CASE("batches of different lengths and dtypes are padded with -100 in the dtype of the whole") {
+  const auto wide = torch::tensor({{1, 2, 3}}, torch::kLong), narrow = torch::tensor({{7, 8}}, torch::kByte);
+  const auto flags = torch::tensor({{1, 0}}, torch::kLong).to(torch::kBool);
+  CHECK(torch::equal(gathered({wide, narrow, flags}),
+                     torch::tensor({{1, 2, 3}, {7, 8, -100}, {1, 0, -100}}, torch::kLong)));
+  CHECK(torch::equal(gathered({narrow, wide}), torch::tensor({{7, 8, -100}, {1, 2, 3}}, torch::kLong)));
+  CHECK(torch::equal(gathered({flags, wide}), torch::tensor({{1, 0, -100}, {1, 2, 3}}, torch::kLong)));
+}
+
 TEST_CASE("batches gathered one by one, or in another dtype, are joined like torch::cat") {
   CHECK(torch::equal(gathered({torch::tensor(1), torch::tensor(2)}), torch::tensor({1, 2})));
   CHECK(torch::equal(gathered({torch::tensor({1}), torch::tensor({0.5})}), torch::tensor({1., 0.5})));
