@@ -58,7 +58,7 @@ class Ranks {
   std::vector<std::string> gather(const std::string& text) const;
   /// The same for JSON values. Their strings needn't be UTF-8, and their numbers may be infinite or NaN.
   std::vector<nlohmann::json> gather_values(const nlohmann::json& value) const;
-  /// The text of the first process.
+  /// The text of the first process. A broadcast would need two messages too: the size and then the text.
   std::string first(const std::string& text) const { return gather(text).front(); }
   Metrics first(const Metrics& metrics) const;
 
