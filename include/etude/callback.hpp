@@ -278,11 +278,16 @@ concept runs_last = requires { requires Callback::runs_last; };
 template <class Callback>
 concept forwards_events = std::same_as<Callback, RuntimeCallbacks>;
 
+template <class Callback>
+concept has_reads_parameters = requires(const Callback& callback) {
+                                 { callback.reads_parameters() } -> std::same_as<bool>;
+                               };
+
 /// Whether a callback reads the model's parameters between steps, when ShardedDataParallel<3> keeps none of
 /// them whole. Calls its method `bool reads_parameters() const`; false if it has none.
 template <class Callback>
 bool reads_parameters(const Callback& callback) {
-  if constexpr (requires { &Callback::reads_parameters; })
+  if constexpr (has_reads_parameters<Callback>)
     return callback.reads_parameters();
   else
     return false;

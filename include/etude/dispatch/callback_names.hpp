@@ -21,6 +21,8 @@ template <class Callback, class Name, class Right>
 struct member_means_nothing_so_rename_it;
 template <class Callback, class Name>
 struct order_must_be_declared_public;
+template <class Callback, class Method>
+struct reads_parameters_is_never_called_so_declare_it_public_as;
 
 }  // namespace mistake
 
@@ -85,6 +87,7 @@ struct misspelt_names {
   void runs_last();
   void runs_after();
   void runs_before();
+  void reads_parameters();
 };
 struct other_handlers {
   ETUDE_OTHER_HANDLERS(ETUDE_DECLARE_METHOD)
@@ -134,7 +137,7 @@ consteval bool check_order_list() {
   expect<std::is_final_v<T> || (is_public) || !(ETUDE_HAS(name)), \
          mistake::order_must_be_declared_public<T, method::name>>()
 
-/// Checks that the declarations of a class are spelled correctly and public.
+/// Checks that the declarations of a class are spelled correctly, public and of the right form.
 template <class T>
 consteval bool check_declarations() {
   using Probe = probed_for<T, misspelt_names>;
@@ -147,6 +150,8 @@ consteval bool check_declarations() {
              requires { static_cast<bool>(T::runs_last); }, runs_last) &&
          ETUDE_CHECK_PUBLIC(declares_runs_after<T>, runs_after) &&
          ETUDE_CHECK_PUBLIC(declares_runs_before<T>, runs_before) &&
+         expect<(has_reads_parameters<T> || !ETUDE_HAS(reads_parameters)),
+                mistake::reads_parameters_is_never_called_so_declare_it_public_as<T, bool() const>>() &&
          expect<(declares_events<T> || !ETUDE_HAS(On)),
                 mistake::member_means_nothing_so_rename_it<T, method::On, method::on>>();
 }
