@@ -75,7 +75,10 @@ void remove_unfinished(const fs::path& path) {
 
 /// Cuts off an incomplete last record.
 void mend_end(const fs::path& path) {
-  if (const auto text = read_file(path)) fs::resize_file(path, text->rfind('\n') + 1);
+  std::error_code error;
+  const auto text = read_file(path);
+  if (!text || fs::is_symlink(path, error)) return;
+  if (const auto size = text->rfind('\n') + 1; size < text->size()) fs::resize_file(path, size, error);
 }
 
 std::int64_t changed_at(const fs::path& path) {
@@ -184,7 +187,7 @@ void Archive::settle() {
   try {
     experiment_["stop_time"] = unix_milliseconds();
     write_experiment();
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     // the archive will then show an interrupted training
   }
 }
@@ -229,10 +232,11 @@ std::vector<Notice> Archive::rescue(const std::filesystem::path& directory) {
           folder.parent_path() / (name.substr(1, name.size() - 1 - archive::partial.size()) + ".zip");
       archive::remove_unfinished(path);
       if (!fs::exists(path)) {
+        const auto changed_at = archive::changed_at(folder / archive::messages);  // mending changes it
         archive::mend_end(folder / archive::messages);
         auto experiment = nlohmann::ordered_json::parse(read_file(folder / archive::experiment).value_or(""));
         if (experiment.at("stop_time") == experiment.at("start_time")) {
-          experiment["stop_time"] = archive::changed_at(folder / archive::messages);
+          experiment["stop_time"] = changed_at;
           experiment["customer_error_reported"] = true;
           experiment["customer_error_message"] = "The process ended in the middle of the training.";
           write_file(default_file_system(), folder / archive::experiment, experiment.dump(-1, ' ', true));
