@@ -1,5 +1,6 @@
 #include "etude/integrations/shared/spool.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,7 +10,6 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
-#include <fstream>
 #include <map>
 #include <string_view>
 #include <system_error>
@@ -29,9 +29,22 @@ namespace {
 
 constexpr std::string_view entries = "entries.jsonl", sent = "sent.json", run = "run.json", files = "files",
                            lock = "lock";
+constexpr std::int64_t part = 1 << 16;  // bytes read at once
+
+Descriptor open_file(const std::filesystem::path& path) {
+  return Descriptor(uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC); }));
+}
+
+/// At most `size` bytes; none if the file can't be read.
+std::string read(const Descriptor& file, std::int64_t begin, std::int64_t size) {
+  std::string text(static_cast<std::size_t>(std::max(size, std::int64_t{0})), '\0');
+  const auto count = uninterrupted([&] { return ::pread(file.get(), text.data(), text.size(), begin); });
+  text.resize(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+  return text;
+}
 
 nlohmann::ordered_json read_object(const std::filesystem::path& path) {
-  auto json = nlohmann::ordered_json::parse(read_file(path).value_or(""), nullptr, false);
+  auto json = nlohmann::ordered_json::parse(read(open_file(path), 0, 1 << 20), nullptr, false);
   return json.is_object() ? json : nlohmann::ordered_json::object();
 }
 
@@ -105,7 +118,7 @@ Spool::Spool(const std::filesystem::path& directory, const std::string& tracker,
     throw ArgumentError(fmt::format("{} can't be written: {}", folder_.string(), e.what()));
   }
   folder_ = directory / name;
-  is_open_ = true;
+  open_entries();
 }
 
 Spool::Spool(std::filesystem::path folder) : folder_(std::move(folder)) {}
@@ -118,21 +131,24 @@ bool Spool::take_lock() {
   return file_lock_->state() == LockState::held;
 }
 
+// The entries stay readable if the folder is renamed or removed.
+void Spool::open_entries() { entries_ = spool::open_file(folder_ / spool::entries); }
+
 bool Spool::take_over(const std::string& tracker, const std::string& target) {
   if (!spool::is_ours(folder_)) return false;
   const auto run = spool::read_object(folder_ / spool::run);
   if (!spool::says(run, "tracker", tracker) || !spool::says(run, "target", target)) return false;
   if (!spool::is_of_this_machine(run, folder_) || !take_lock()) return false;
-  std::error_code error;
-  const auto size = std::filesystem::file_size(folder_ / spool::entries, error);
-  if (error) return false;
-  size_ = static_cast<std::int64_t>(size);
+  open_entries();
+  struct stat status {};
+  if (!entries_ || ::fstat(entries_.get(), &status) != 0) return false;
+  size_ = static_cast<std::int64_t>(status.st_size);
   const auto sent = spool::read_object(folder_ / spool::sent);
   if (const auto bytes = sent.find("bytes"); bytes != sent.end() && bytes->is_number_integer())
     begin_ = std::clamp(bytes->get<std::int64_t>(), std::int64_t{0}, size_);
   if (const auto memory = sent.find("memory"); memory != sent.end() && memory->is_object()) memory_ = *memory;
   waiting_ = lines_between(begin_, size_);
-  return is_open_ = true;
+  return true;
 }
 
 std::vector<std::unique_ptr<Spool>> Spool::abandoned(const std::filesystem::path& directory,
@@ -156,7 +172,7 @@ std::vector<std::unique_ptr<Spool>> Spool::abandoned(const std::filesystem::path
 
 Spool::~Spool() {
   // A folder that isn't open, or that another process has locked, isn't ours to remove.
-  if (!is_open_ || waiting_ > 0 || lock_->state() == LockState::taken) return;
+  if (!entries_ || waiting_ > 0 || lock_->state() == LockState::taken) return;
   // Renamed first, so that no other process picks it up if this one is killed before the folder is gone.
   auto gone = folder_;
   gone.replace_filename('.' + folder_.filename().string());
@@ -164,6 +180,7 @@ Spool::~Spool() {
   std::filesystem::rename(folder_, gone, error);
   // Closed before the removal: a network file system keeps removed files, and thus their folder, while they
   // are open.
+  entries_.close();
   end_ = AppendFile();
   file_lock_.reset();
   std::filesystem::remove_all(error ? folder_ : gone, error);
@@ -191,14 +208,23 @@ Spool::Front Spool::front(std::size_t max_entries, std::size_t max_bytes) const 
     result.end = begin_;
     size = size_;
   }
-  const auto limit = result.end + static_cast<std::int64_t>(max_bytes);
-  std::ifstream file(folder_ / spool::entries, std::ios::binary);
-  file.seekg(result.end);
-  for (std::string line; result.entries.size() < max_entries && std::getline(file, line);) {
-    const auto newline = result.end + std::ssize(line);
-    if (newline >= size || (!result.entries.empty() && newline > limit)) break;
-    result.end = newline + 1;
-    auto entry = nlohmann::ordered_json::parse(line, nullptr, false);
+  const auto begin = result.end;
+  std::string text;
+  for (std::size_t line = 0; result.entries.size() < max_entries;) {
+    const auto newline = text.find('\n', line);
+    if (newline == text.npos) {
+      if (!result.entries.empty() && text.size() > max_bytes) break;
+      const auto at = begin + std::ssize(text);
+      const auto more = spool::read(entries_, at, std::min(spool::part, size - at));
+      if (more.empty()) break;
+      text += more;
+      continue;
+    }
+    if (!result.entries.empty() && newline > max_bytes) break;
+    auto entry =
+        nlohmann::ordered_json::parse(std::string_view(text).substr(line, newline - line), nullptr, false);
+    line = newline + 1;
+    result.end = begin + static_cast<std::int64_t>(line);
     if (!entry.is_object()) {
       ++result.unreadable;
       continue;
@@ -210,11 +236,13 @@ Spool::Front Spool::front(std::size_t max_entries, std::size_t max_bytes) const 
 }
 
 std::int64_t Spool::lines_between(std::int64_t begin, std::int64_t end) const {
-  std::ifstream file(folder_ / spool::entries, std::ios::binary);
-  file.seekg(begin);
   std::int64_t lines = 0;
-  for (std::string line; begin < end && std::getline(file, line) && !file.eof(); ++lines)
-    begin += std::ssize(line) + 1;
+  while (begin < end) {
+    const auto text = spool::read(entries_, begin, std::min(spool::part, end - begin));
+    if (text.empty()) break;
+    lines += std::ranges::count(text, '\n');
+    begin += std::ssize(text);
+  }
   return lines;
 }
 

@@ -74,6 +74,7 @@ class Spool {
   explicit Spool(std::filesystem::path folder);
   bool take_lock();
   bool take_over(const std::string& tracker, const std::string& target);
+  void open_entries();
   std::int64_t lines_between(std::int64_t begin, std::int64_t end) const;
   bool write_down(std::int64_t begin) const;
 
@@ -82,7 +83,7 @@ class Spool {
   std::unique_ptr<LockFile> file_lock_;  // network file systems show it to other machines
   mutable std::mutex mutex_;             // guards the sizes and the file's end
   AppendFile end_;
-  bool is_open_ = false;
+  Descriptor entries_;
   std::int64_t begin_ = 0, size_ = 0, waiting_ = 0;
   nlohmann::ordered_json memory_ = nlohmann::ordered_json::object();
   std::int64_t kept_ = 0;
