@@ -50,6 +50,16 @@ struct Run {
   }
   void report() const { report(journal->take_notices()); }
 
+  /// Calls `action` with the journal. An error is a warning, since it must not stop the training.
+  template <class Action>
+  void use(const Action& action) const {
+    try {
+      action(*journal);
+    } catch (const std::exception& error) {
+      report({{LogLevel::warning, fmt::format("Comet: {}", error.what())}});
+    }
+  }
+
   TrainingArguments args;
   std::unique_ptr<Journal> journal;  ///< Null if Comet is switched off.
   std::string key;                   ///< The experiment's; empty if Comet is switched off.
@@ -103,7 +113,9 @@ void log_files(Run& run, const std::filesystem::path& output_dir, std::int64_t s
     const auto name = folder.filename() / file.lexically_relative(folder);
     std::error_code error;
     const auto real = std::filesystem::canonical(file, error);  // links don't work elsewhere
-    run.journal->put_file(asset(name.string(), "", step, unix_milliseconds()), error ? file : real);
+    run.use([&](Journal& journal) {
+      journal.put_file(asset(name.string(), "", step, unix_milliseconds()), error ? file : real);
+    });
   }
 }
 
@@ -149,7 +161,7 @@ void CometCallback::open(const Context& e) {
   if (!e.state.trial_params.is_null()) values["trial"] = e.state.trial_params;
   if (const auto search = detail::search_of(e)) messages.push_back(comet::other("Search", search->name));
   for (auto& message : comet::parameters(values, time)) messages.push_back(std::move(message));
-  open_run->journal->put(std::move(messages));
+  open_run->use([&](auto& journal) { journal.put(std::move(messages)); });
 }
 
 void CometCallback::on(const TrainBegin& e) {
@@ -182,7 +194,7 @@ void CometCallback::log(const Context& e, const Metrics& metrics) {
     messages.push_back(comet::parameter("curr_epoch", e.state.epoch, step, "auto-logged", time));
   for (const auto& [name, value] : metrics)
     messages.push_back(comet::metric(detail::tracked_name(name), value, step, e.state.epoch, time));
-  open_run->journal->put(std::move(messages));
+  open_run->use([&](auto& journal) { journal.put(std::move(messages)); });
   open_run->report();
 }
 
@@ -194,8 +206,9 @@ void CometCallback::on(const LogSamples& e) {
   for (const auto& sample : e.samples) try {
       const detail::TemporaryFile file(open_run->own_files[open_run->is_online ? 1 : 0],
                                        detail::sample_file(sample));
-      open_run->journal->put_file(comet::asset(sample, e.state.global_step, detail::unix_milliseconds()),
-                                  file.path());
+      open_run->use([&](comet::Journal& journal) {
+        journal.put_file(comet::asset(sample, e.state.global_step, detail::unix_milliseconds()), file.path());
+      });
     } catch (const Error& error) {
       open_run->report({{LogLevel::warning,
                          fmt::format("Comet: the sample {} is left out: {}", sample.name, error.what())}});
@@ -209,7 +222,7 @@ void CometCallback::on(const Predict& e) { log(e, e.metrics); }
 void CometCallback::on(const TrainError& e) {
   if (!open_run || !open_run->is_training) return;
   open_run->has_failed = true;
-  if (open_run->journal) open_run->journal->fail(std::string(e.what));
+  if (open_run->journal) open_run->use([&](auto& journal) { journal.fail(std::string(e.what)); });
 }
 
 void CometCallback::on(const TrainEnd& e) {
@@ -221,7 +234,7 @@ void CometCallback::on(const TrainEnd& e) {
   if (open_run->has_failed || e.state.is_hyper_param_search || SignalGuard::came() != 0) {
     open_run.reset();
   } else if (open_run->journal) {
-    open_run->journal->settle();
+    open_run->use([](auto& journal) { journal.settle(); });
     open_run->report();
   }
 }

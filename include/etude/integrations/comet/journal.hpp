@@ -16,7 +16,7 @@ struct Notice {
   std::string text;
 };
 
-/// Receives an experiment's messages, for an archive or the server. Errors become notices.
+/// Receives an experiment's messages, for an archive or the server. `Run::use` reports what it throws.
 class Journal {
  public:
   Journal() = default;
