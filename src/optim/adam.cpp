@@ -100,8 +100,15 @@ void AdamBase::update_range(const Range& range, const ParamGroup& group, std::in
 
 Adam::Adam(const std::vector<ParameterGroup>& groups, const AdamOptions& options)
     : AdamBase(groups,
-               {options.lr, options.beta1, options.beta2, options.eps, options.weight_decay, options.amsgrad,
-                options.fused, options.rounding, options.seed},
+               {.lr = options.lr,
+                .beta1 = options.beta1,
+                .beta2 = options.beta2,
+                .eps = options.eps,
+                .weight_decay = options.weight_decay,
+                .amsgrad = options.amsgrad,
+                .fused = options.fused,
+                .rounding = options.rounding,
+                .seed = options.seed},
                /*decoupled=*/false) {}
 
 AdamW::AdamW(const std::vector<ParameterGroup>& groups, const AdamWOptions& options)
