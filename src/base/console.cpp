@@ -103,7 +103,7 @@ void Console::draw(const void* owner, ProgressView view) {
   show();
 }
 
-void Console::remove(const void* owner, const ProgressView* last) noexcept {
+void Console::remove(const void* owner, const ProgressView* last) {
   const std::lock_guard lock(mutex_);
   const auto bar = std::ranges::find(bars_, owner, &Bar::owner);
   if (bar == bars_.end()) return;

@@ -36,7 +36,7 @@ class Console {
 
   /// Removes a bar. Leaves `last`, if given, on the screen as its last line, unless an earlier bar of this
   /// thread contains it.
-  void remove(const void* owner, const ProgressView* last = nullptr) noexcept;
+  void remove(const void* owner, const ProgressView* last = nullptr);
 
  private:
   struct Bar {
