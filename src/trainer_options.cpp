@@ -1,5 +1,7 @@
 #include "etude/trainer_options.hpp"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <functional>
 #include <map>

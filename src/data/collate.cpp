@@ -1,6 +1,7 @@
 #include "etude/data/collate.hpp"
 
 #include <ATen/ops/stack.h>
+#include <fmt/format.h>
 
 #include <cstddef>
 #include <string>

@@ -1,5 +1,6 @@
 #include "etude/loop/dry_run.hpp"
 
+#include <fmt/format.h>
 #include <torch/optim/optimizer.h>
 #include <torch/serialize/archive.h>
 
