@@ -58,9 +58,9 @@ namespace detail {
 /// are 0 even if all of these are NaN.
 torch::Tensor zero_loss(const torch::Tensor& loss, const Tensors& outputs);
 
-/// What one part of a batch contributes to the batch's mean: its mean `loss` times its divisor over the
-/// batch's divisor. A part without items has the mean NaN and contributes 0, unless the whole batch has no
-/// items.
+/// Returns the contribution of one part of a batch to the batch's mean: the part's mean `loss` times its
+/// divisor over the batch's divisor. A part without items has the mean NaN and contributes 0, unless the
+/// whole batch has no items.
 torch::Tensor share_of_mean(const torch::Tensor& loss, const Tensors& outputs, const LossDivisor& part,
                             const LossDivisor& whole);
 
