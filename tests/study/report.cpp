@@ -304,15 +304,4 @@ TEST_CASE("a page that can't be written is an error with its path, and one that 
   CHECK(count(toy::read_text(folder / "page.html"), "<title>new name</title>") == 1);
 }
 
-TEST_CASE("durations are words that people use") {
-  using etude::detail::duration_text;
-  CHECK(duration_text(0.0001) == "< 1 ms");
-  CHECK(duration_text(0.0123) == "12 ms");
-  CHECK(duration_text(0.99951) == "1.0 s");
-  CHECK(duration_text(59.94) == "59.9 s");
-  CHECK(duration_text(59.96) == "1 min 00 s");
-  CHECK(duration_text(3599.7) == "1 h 00 min");
-  CHECK(duration_text(3 * 86400 + 4 * 3600) == "3 d 04 h");
-}
-
 }  // namespace study_report_test
