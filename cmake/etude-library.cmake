@@ -75,7 +75,7 @@ endfunction()
 
 if(NOT TARGET etude::core)
   # Without LibTorch: the callback handler, filters, arguments, JSON, the command line, files.
-  etude_sources(etude_files "(base|reflect|io|dispatch)/.*" training_arguments trainer_control)
+  etude_sources(etude_files "(base|reflect|io|dispatch)/.*" optimizer_names training_arguments trainer_control)
   etude_add_library(etude_core ${etude_files})
   target_link_libraries(etude_core PUBLIC etude::base)
 
@@ -105,7 +105,7 @@ target_link_libraries(etude_tensors PUBLIC etude::core torch)
 target_precompile_headers(etude_tensors PRIVATE <torch/types.h> <etude/loop/core.hpp>)
 
 # The sources for training.
-set(etude_kernels "optim/(adafactor|adagrad|adam|adamw_8bit|bfloat16|block_quantization|clipping|flat_optimizer|lion|rmsprop|sgd)")
+set(etude_kernels "optim/(bfloat16|block_quantization|clipping|flat_optimizer|rules/[a-z0-9_]+)")
 set(etude_pictures "(formats/png|metrics/sample_file|callbacks/samples_to_folder)")
 set(etude_processes "parallel/(distributed_data_parallel|gloo|join_processes|nccl|rendezvous|shared_memory|shared_segment)")
 etude_sources(etude_files "(libtorch|data|metrics|precision|checkpoint|loop|callbacks|model|optim|parallel)/.*" any_trainer run trainer trainer_options

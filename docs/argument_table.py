@@ -48,9 +48,10 @@ TOOL_HEADINGS = {"ModelArguments": "The model: all three", "DataArguments": "How
 
 
 def enums():
-    """The values of each ETUDE_ENUM, by its name."""
+    """The values of each enum, by its name."""
     text = "".join(path.read_text() for path in (HEADERS / "training_arguments.hpp", HEADERS / "formats" / "token_windows.hpp", TOOL / "by_name.hpp"))
-    return {name: [value.strip() for value in values.split(",")] for name, values in re.findall(r"ETUDE_ENUM\((\w+),([^)]*)\)", text)}
+    found = {name: [value.strip() for value in values.split(",")] for name, values in re.findall(r"ETUDE_ENUM\((\w+),([^)]*)\)", text)}
+    return found | {"OptimizerNames": re.findall(r"^  optimizer\((\w+),", (HEADERS / "optimizer_names.hpp").read_text(), re.M)}
 
 
 def allowed(kind, values):

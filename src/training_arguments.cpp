@@ -136,11 +136,9 @@ void check_precision(const TrainingArguments& args, Faults& found) {
   exclude(args.fp16, "fp16", "pure_bf16");
   exclude(args.bf16_full_eval, "bf16_full_eval", "pure_bf16");
   exclude(args.fp16_full_eval, "fp16_full_eval", "pure_bf16");
-  using enum OptimizerNames;
-  static constexpr std::array rounding{adamw_torch, adamw_torch_fused, adam, sgd, lion};
-  found.require(std::ranges::find(rounding, args.optim) != rounding.end(), "optim", args.optim,
+  found.require(traits_of(args.optim).rounds_bfloat16, "optim", args.optim,
                 fmt::format("one of {} with pure_bf16, since others round its small updates away",
-                            fmt::join(rounding, ", ")));
+                            optimizers_with(&OptimizerTraits::rounds_bfloat16)));
 }
 
 void check_cuda_graph(const TrainingArguments& args, Faults& found) {

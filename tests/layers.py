@@ -17,6 +17,7 @@ LAYERS = [
     ["study"],
     ["callback.hpp"],
     ["dispatch"],
+    ["optimizer_names.hpp"],
     ["run.hpp", "trainer_control.hpp", "trainer_state.hpp", "training_arguments.hpp"],
     ["data"],
     ["formats"],

@@ -14,6 +14,7 @@
 
 #include "etude/base/linkage.hpp"
 #include "etude/io/launch.hpp"
+#include "etude/optimizer_names.hpp"
 #include "etude/reflect/command_line.hpp"
 #include "etude/reflect/enum.hpp"
 #include "etude/reflect/interval.hpp"
@@ -27,8 +28,6 @@ nlohmann::json no_options();
 
 ETUDE_ENUM(IntervalStrategy, no, steps, epoch);
 ETUDE_ENUM(SaveStrategy, no, steps, epoch, best);
-ETUDE_ENUM(OptimizerNames, adamw_torch, adamw_torch_fused, adamw_8bit, adam, sgd, adagrad, rmsprop, lbfgs,
-           adafactor, lion, sparse_adam);
 ETUDE_ENUM(SchedulerType, linear, cosine, cosine_with_restarts, polynomial, constant, constant_with_warmup,
            inverse_sqrt, reduce_lr_on_plateau, cosine_with_min_lr, cosine_warmup_with_min_lr,
            warmup_stable_decay, greedy);

@@ -163,10 +163,9 @@ void check_optimizers(const RunSettings& run, const Trained& trained) {
       if (are_several)
         found.add("{} evaluates its loss several times per step: can't be used with {}", type, with);
     }
-    found.refuse(
-        run.args.pure_bf16 && !each.optimizer->rounds_bfloat16(), "pure_bf16",
-        fmt::format("with {}, which doesn't round in its updates: Etude's AdamW, Adam, SGD and Lion do",
-                    type));
+    found.refuse(run.args.pure_bf16 && !each.optimizer->traits().rounds_bfloat16, "pure_bf16",
+                 fmt::format("with {}, which doesn't round in its updates: {} do", type,
+                             optimizers_with(&OptimizerTraits::rounds_bfloat16)));
     if (each.every != 1 && sharing == StepSharing::by_hand)
       found.add("every is {} for the optimizer '{}': must be 1 with {}", each.every, each.name, with);
   }

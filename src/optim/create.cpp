@@ -15,22 +15,14 @@
 #include <vector>
 
 #include "etude/base/error.hpp"
-#include "etude/optim/adafactor.hpp"
-#include "etude/optim/adagrad.hpp"
-#include "etude/optim/adam.hpp"
-#include "etude/optim/adamw_8bit.hpp"
-#include "etude/optim/lbfgs.hpp"
-#include "etude/optim/lion.hpp"
 #include "etude/optim/lr_scheduler.hpp"
 #include "etude/optim/metric_schedules.hpp"
+#include "etude/optim/optimizers.hpp"
 #include "etude/optim/parameter_groups.hpp"
 #include "etude/optim/parameter_rules.hpp"
 #include "etude/optim/read_options.hpp"
-#include "etude/optim/rmsprop.hpp"
 #include "etude/optim/schedule_options.hpp"
 #include "etude/optim/schedules.hpp"
-#include "etude/optim/sgd.hpp"
-#include "etude/optim/sparse_adam.hpp"
 #include "etude/reflect/key_values.hpp"
 #include "etude/training_arguments.hpp"
 
@@ -69,42 +61,25 @@ Options optimizer_options(const TrainingArguments& args, Options options = {}) {
 
 }  // namespace
 
-template <typename Optimizer, typename Options>
+namespace {
+
+template <typename Optimizer>
 std::unique_ptr<Optimizer> create(const TrainingArguments& args, const GroupsOf& groups_of,
-                                  Options defaults) {
-  const Options options = optimizer_options(args, defaults);
+                                  const typename Optimizer::Options& defaults) {
+  const auto options = optimizer_options(args, defaults);
   double weight_decay = args.weight_decay;
   if constexpr (requires { options.weight_decay; }) weight_decay = options.weight_decay;
   return std::make_unique<Optimizer>(groups_of(options.lr, weight_decay), options);
 }
 
-namespace {
-
 std::unique_ptr<Optimizer> create_any(const TrainingArguments& args, const GroupsOf& groups) {
-  switch (args.optim) {
-    case OptimizerNames::adamw_torch:
-      return create<AdamW>(args, groups, AdamWOptions{.fused = false});
-    case OptimizerNames::adamw_torch_fused:
-      return create<AdamW>(args, groups, AdamWOptions{});
-    case OptimizerNames::adamw_8bit:
-      return create<AdamW8bit>(args, groups, AdamW8bitOptions{});
-    case OptimizerNames::adam:
-      return create<Adam>(args, groups, AdamOptions{});
-    case OptimizerNames::sgd:
-      return create<SGD>(args, groups, SGDOptions{});
-    case OptimizerNames::adagrad:
-      return create<Adagrad>(args, groups, AdagradOptions{});
-    case OptimizerNames::sparse_adam:
-      return create<SparseAdam>(args, groups, SparseAdamOptions{});
-    case OptimizerNames::rmsprop:
-      return create<RMSprop>(args, groups, RMSpropOptions{});
-    case OptimizerNames::lbfgs:
-      return create<LBFGS>(args, groups, LBFGSOptions{});
-    case OptimizerNames::adafactor:
-      return create<Adafactor>(args, groups, AdafactorOptions{});
-    case OptimizerNames::lion:
-      return create<Lion>(args, groups, LionOptions{});
-  }
+#define ETUDE_DETAIL_BARE(...) __VA_ARGS__
+#define ETUDE_DETAIL_CREATE(name, type, defaults, ...) \
+  case OptimizerNames::name:                           \
+    return create<type>(args, groups, type::Options{ETUDE_DETAIL_BARE defaults});
+  switch (args.optim) { ETUDE_OPTIMIZERS(ETUDE_DETAIL_CREATE) }
+#undef ETUDE_DETAIL_CREATE
+#undef ETUDE_DETAIL_BARE
   throw ArgumentError(fmt::format("optim is {}: must be one of {}", static_cast<int>(args.optim),
                                   fmt::join(enum_names<OptimizerNames>, ", ")));
 }

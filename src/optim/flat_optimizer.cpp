@@ -34,15 +34,21 @@ torch::Tensor FlatOptimizer::clip_grad_norm_in_step(double max_norm) {
 void FlatOptimizer::zero_grad() { flat_.zero_grad(/*apart=*/uses_kernels()); }
 
 FlatOptimizer::FlatOptimizer(const std::vector<ParameterGroup>& groups, double lr, double weight_decay,
-                             std::vector<Moment> moments, std::optional<RoundingOptions> rounding)
-    : Optimizer(groups, lr, weight_decay), moments_(std::move(moments)), rounding_(rounding) {
+                             std::vector<Moment> moments, const Kernels& kernels,
+                             std::optional<RoundingOptions> rounding)
+    : Optimizer(groups, lr, weight_decay),
+      moments_(std::move(moments)),
+      kernels_(kernels),
+      rounding_(rounding) {
   if (rounding_ && rounding_->rounding == Rounding::kahan)
     moments_.push_back({std::string(detail::compensation_name)});
 }
 
-bool FlatOptimizer::in_one_pass() const { return false; }
+OptimizerTraits FlatOptimizer::traits() const {
+  return {.is_elementwise = true, .rounds_bfloat16 = rounding_.has_value()};
+}
 
-bool FlatOptimizer::has_libtorch_kernel(const torch::Tensor& /*values*/) const { return false; }
+std::vector<double> FlatOptimizer::numbers(const ParamGroup& /*group*/, std::int64_t /*steps*/) { return {}; }
 
 void FlatOptimizer::update_by_libtorch(const Lists&, const ParamGroup&, std::int64_t /*steps*/) {}
 
@@ -82,6 +88,7 @@ void FlatOptimizer::update_pieces(std::size_t range, const ParamGroup& group, st
   }
   for (auto& [piece, slot] : pieces_[range]) {
     if (pieces_are_apart_) piece.gradients = flat_.parameter(slot).grad();
+    if (is_capturable_) piece.numbers = numbers_[range].all;
     update_piece(piece, group, steps);
     if (pieces_are_apart_) piece.gradients.reset();
   }
@@ -92,7 +99,8 @@ void FlatOptimizer::update_piece(const Range& piece, const ParamGroup& group, st
   const bool has_kernel = in_one_pass() && piece.values.is_cpu() && detail::uses_cpu_kernels();
   if (rounds(piece.values.options()))
     has_kernel ? update_range(piece, group, steps) : update_in_float32(piece, group, steps);
-  else if (is_capturable_ || has_libtorch_kernel(piece.values))
+  else if (is_capturable_ ? !piece.numbers.defined()
+                          : kernels_.has_libtorch && kernels_.has_libtorch(piece.values))
     enlist(piece, steps);
   else
     update_range(piece, group, steps);
@@ -163,15 +171,12 @@ bool FlatOptimizer::offload_moments() {
   return true;
 }
 
-bool FlatOptimizer::has_capturable_kernel(const torch::Tensor& /*values*/) const { return false; }
-
 bool FlatOptimizer::make_capturable() {
   flat_.gather();
   is_prepared_ = false;
+  const auto is_rounded = [&](const auto& values) { return rounds(values.options()); };
   is_capturable_ = !is_offloaded_ && !flat_.layout()->is_sharded() &&
-                   std::ranges::all_of(flat_.values(), [&](const auto& values) {
-                     return has_capturable_kernel(values) && !rounds(values.options());
-                   });
+                   std::ranges::none_of(flat_.values(), is_rounded) && !numbers(groups_.front(), 1).empty();
   if (is_capturable_) generation_ = no_generation;
   return is_capturable_;
 }
@@ -192,6 +197,10 @@ void FlatOptimizer::write_numbers(std::int64_t ahead) {
     const FlatRange& range = flat_.ranges()[i];
     numbers_[i].rate.fill_(groups_[range.group].lr);
     numbers_[i].steps.fill_(range.steps + ahead);
+    if (!numbers_[i].all.defined()) continue;
+    const std::vector<double> now = numbers(groups_[range.group], range.steps + ahead);
+    for (std::size_t n = 0; n < now.size(); ++n)
+      numbers_[i].all.select(0, static_cast<std::int64_t>(n)).fill_(now[n]);
   }
 }
 
@@ -261,8 +270,6 @@ void FlatOptimizer::set_moments(std::size_t slot, const std::vector<torch::Tenso
   for (std::size_t m = 0; m < values.size(); ++m)
     if (values[m].defined()) store(place, buffers_[m][place.buffer], values[m]);
 }
-
-bool FlatOptimizer::rounds_bfloat16() const { return rounding_.has_value(); }
 
 bool FlatOptimizer::may_lack(std::string_view moment) const {
   return rounding_ && moment == detail::compensation_name;
@@ -334,8 +341,13 @@ void FlatOptimizer::cut(const std::vector<FlatRange>& ranges, bool apart) {
   numbers_.clear();
   for (const FlatRange& range : ranges) {
     if (is_capturable_) {
-      const auto number = at::zeros({}, layout_->buffers[range.buffer].options.dtype(at::kFloat));
+      const auto options = layout_->buffers[range.buffer].options;
+      const auto number = at::zeros({}, options.dtype(at::kFloat));
       numbers_.push_back({number, number.clone()});
+      if (!kernels_.has_capturable || !kernels_.has_capturable(flat_.values()[range.buffer])) {
+        const auto count = static_cast<std::int64_t>(numbers(groups_[range.group], 1).size());
+        numbers_.back().all = at::zeros({count}, options.dtype(at::kDouble));
+      }
     }
     std::vector<Piece>& pieces = pieces_.emplace_back();
     if (flat_.is_sparse(range.first)) continue;

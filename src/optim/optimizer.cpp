@@ -69,22 +69,19 @@ const std::vector<FlatRange>& Optimizer::begin_step() {
 
 std::string Optimizer::sparse_fault(const ParamGroup& /*group*/) const {
   return fmt::format(
-      "which {} can't use: optim must be one of sgd, adagrad, sparse_adam for it, or the option sparse of "
-      "its layer false",
-      type());
+      "which {} can't use: optim must be one of {} for it, or the option sparse of its layer false", type(),
+      optimizers_with(&OptimizerTraits::takes_sparse_gradients));
 }
 
 bool Optimizer::offload_moments() { return false; }
 
-bool Optimizer::rounds_bfloat16() const { return false; }
+OptimizerTraits Optimizer::traits() const { return {}; }
 
 bool Optimizer::make_capturable() { return false; }
 
 void Optimizer::prepare_captured_step() {}
 
 void Optimizer::count_replayed_step() {}
-
-bool Optimizer::needs_closure() const { return false; }
 
 void Optimizer::zero_grad() { flat_.zero_grad(); }
 

@@ -67,8 +67,8 @@ std::vector<ParamGroup>& TorchOptimizer::param_groups() {
   return groups_;
 }
 
-bool TorchOptimizer::needs_closure() const {
-  return dynamic_cast<const torch::optim::LBFGS*>(optimizer_.get()) != nullptr;
+OptimizerTraits TorchOptimizer::traits() const {
+  return {.needs_closure = dynamic_cast<const torch::optim::LBFGS*>(optimizer_.get()) != nullptr};
 }
 
 void TorchOptimizer::set_learning_rates(std::size_t group, double lr, double initial_lr) {

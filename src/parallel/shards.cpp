@@ -8,10 +8,10 @@
 
 #include "etude/base/error.hpp"
 #include "etude/base/lower_case.hpp"
-#include "etude/optim/adamw_8bit.hpp"
 #include "etude/optim/flat_optimizer.hpp"
-#include "etude/optim/lbfgs.hpp"
-#include "etude/optim/sparse_adam.hpp"
+#include "etude/optim/rules/adamw_8bit.hpp"
+#include "etude/optim/rules/lbfgs.hpp"
+#include "etude/optim/rules/sparse_adam.hpp"
 #include "etude/optim/torch_optimizer.hpp"
 #include "etude/training_arguments.hpp"
 
@@ -20,21 +20,11 @@ namespace etude::inline v0 {
 namespace detail {
 
 FlatOptimizer& divisible(Optimizer& optimizer) {
-  const bool needs_rows = dynamic_cast<SparseAdam*>(&optimizer) != nullptr;
-  if (auto* flat = dynamic_cast<FlatOptimizer*>(&optimizer); flat && !needs_rows) return *flat;
-  std::string name = optimizer.type();
-  if (dynamic_cast<TorchOptimizer*>(&optimizer) && !dynamic_cast<LBFGS*>(&optimizer))
-    name = fmt::format("LibTorch's {}", name);
-  else if (needs_rows)
-    name = to_string(OptimizerNames::sparse_adam);
-  else if (dynamic_cast<AdamW8bit*>(&optimizer))
-    name = to_string(OptimizerNames::adamw_8bit);
-  else
-    name = lower_case(name);
+  if (optimizer.traits().is_elementwise)
+    if (auto* flat = dynamic_cast<FlatOptimizer*>(&optimizer)) return *flat;
   throw ArgumentError(fmt::format(
-      "optim is {}: must be one of adamw_torch, adamw_torch_fused, adam, sgd, adagrad, rmsprop, lion "
-      "with ShardedDataParallel, which cuts through parameters",
-      name));
+      "the optimizer is {}: optim must be one of {} with ShardedDataParallel, which cuts through parameters",
+      optimizer.type(), optimizers_with(&OptimizerTraits::is_elementwise)));
 }
 
 }  // namespace detail

@@ -7,7 +7,7 @@
 
 #include "common/logged.hpp"
 #include "common/toy.hpp"
-#include "etude/optim/sgd.hpp"
+#include "etude/optim/rules/sgd.hpp"
 
 namespace callbacks_learning_rate_monitor_test {
 

@@ -8,7 +8,7 @@
 
 #include "etude/libtorch/autocast.hpp"
 #include "etude/optim/parameter_groups.hpp"
-#include "etude/optim/sgd.hpp"
+#include "etude/optim/rules/sgd.hpp"
 
 namespace {
 

@@ -19,7 +19,7 @@
 #include "etude/dispatch/filters.hpp"
 #include "etude/formats/safetensors.hpp"
 #include "etude/io/manifest.hpp"
-#include "etude/optim/sgd.hpp"
+#include "etude/optim/rules/sgd.hpp"
 
 namespace loop_checkpoints_test {
 

@@ -12,9 +12,9 @@
 #include "common/toy.hpp"
 #include "etude/libtorch/autocast.hpp"
 #include "etude/libtorch/optim.hpp"
-#include "etude/optim/adam.hpp"
 #include "etude/optim/cpu_kernels.hpp"
-#include "etude/optim/sgd.hpp"
+#include "etude/optim/rules/adam.hpp"
+#include "etude/optim/rules/sgd.hpp"
 
 // Measures the cost of a step, apart from the model, in counts, which have no noise.
 

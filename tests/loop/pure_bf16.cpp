@@ -25,8 +25,8 @@
 #include "common/toy.hpp"
 #include "etude/callbacks/model_ema.hpp"
 #include "etude/formats/safetensors.hpp"
-#include "etude/optim/adagrad.hpp"
 #include "etude/optim/parameter_groups.hpp"
+#include "etude/optim/rules/adagrad.hpp"
 #include "etude/trainer.hpp"
 
 namespace loop_pure_bf16_test {

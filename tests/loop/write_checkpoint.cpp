@@ -18,10 +18,10 @@
 #include "etude/checkpoint/resume_point.hpp"
 #include "etude/io/folder.hpp"
 #include "etude/loop/core.hpp"
-#include "etude/optim/adam.hpp"
 #include "etude/optim/create.hpp"
 #include "etude/optim/named_optimizer.hpp"
-#include "etude/optim/sgd.hpp"
+#include "etude/optim/rules/adam.hpp"
+#include "etude/optim/rules/sgd.hpp"
 #include "etude/trainer.hpp"
 
 namespace loop_write_checkpoint_test {

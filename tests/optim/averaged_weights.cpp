@@ -8,7 +8,7 @@
 #include "etude/base/error.hpp"
 #include "etude/optim/create.hpp"
 #include "etude/optim/optimizer.hpp"
-#include "etude/optim/sgd.hpp"
+#include "etude/optim/rules/sgd.hpp"
 
 namespace optim_averaged_weights_test {
 

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "etude/base/error.hpp"
-#include "etude/optim/adam.hpp"
-#include "etude/optim/lion.hpp"
-#include "etude/optim/sgd.hpp"
+#include "etude/optim/rules/adam.hpp"
+#include "etude/optim/rules/lion.hpp"
+#include "etude/optim/rules/sgd.hpp"
 
 namespace optim_bfloat16_test {
 

@@ -11,14 +11,14 @@
 #include <memory>
 
 #include "etude/base/error.hpp"
-#include "etude/optim/adafactor.hpp"
-#include "etude/optim/adagrad.hpp"
-#include "etude/optim/adam.hpp"
-#include "etude/optim/adamw_8bit.hpp"
-#include "etude/optim/lbfgs.hpp"
-#include "etude/optim/lion.hpp"
-#include "etude/optim/rmsprop.hpp"
-#include "etude/optim/sgd.hpp"
+#include "etude/optim/rules/adafactor.hpp"
+#include "etude/optim/rules/adagrad.hpp"
+#include "etude/optim/rules/adam.hpp"
+#include "etude/optim/rules/adamw_8bit.hpp"
+#include "etude/optim/rules/lbfgs.hpp"
+#include "etude/optim/rules/lion.hpp"
+#include "etude/optim/rules/rmsprop.hpp"
+#include "etude/optim/rules/sgd.hpp"
 #include "etude/optim/torch_optimizer.hpp"
 
 #include <doctest/doctest.h>  // last, since LibTorch defines a CHECK too

@@ -10,13 +10,13 @@
 #include <utility>
 #include <vector>
 
-#include "etude/optim/adafactor.hpp"
-#include "etude/optim/adagrad.hpp"
-#include "etude/optim/adam.hpp"
 #include "etude/optim/flat_optimizer.hpp"
-#include "etude/optim/lion.hpp"
-#include "etude/optim/rmsprop.hpp"
-#include "etude/optim/sgd.hpp"
+#include "etude/optim/rules/adafactor.hpp"
+#include "etude/optim/rules/adagrad.hpp"
+#include "etude/optim/rules/adam.hpp"
+#include "etude/optim/rules/lion.hpp"
+#include "etude/optim/rules/rmsprop.hpp"
+#include "etude/optim/rules/sgd.hpp"
 
 namespace optim_host_stage_test {
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "etude/base/error.hpp"
-#include "etude/optim/lbfgs.hpp"
+#include "etude/optim/rules/lbfgs.hpp"
 
 #include <doctest/doctest.h>  // last, since LibTorch defines a CHECK too
 

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "etude/base/error.hpp"
-#include "etude/optim/sgd.hpp"
+#include "etude/optim/rules/sgd.hpp"
 #include "etude/optim/torch_optimizer.hpp"
 
 #include <doctest/doctest.h>  // last, since LibTorch defines a CHECK too

@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "etude/optim/adagrad.hpp"
-#include "etude/optim/adam.hpp"
-#include "etude/optim/adamw_8bit.hpp"
-#include "etude/optim/lion.hpp"
-#include "etude/optim/rmsprop.hpp"
-#include "etude/optim/sgd.hpp"
+#include "etude/optim/rules/adagrad.hpp"
+#include "etude/optim/rules/adam.hpp"
+#include "etude/optim/rules/adamw_8bit.hpp"
+#include "etude/optim/rules/lion.hpp"
+#include "etude/optim/rules/rmsprop.hpp"
+#include "etude/optim/rules/sgd.hpp"
 
 namespace optim_one_pass_test {
 

@@ -3,14 +3,14 @@
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/adamw.h>
 
-#include "etude/optim/adafactor.hpp"
-#include "etude/optim/adagrad.hpp"
-#include "etude/optim/adam.hpp"
-#include "etude/optim/adamw_8bit.hpp"
-#include "etude/optim/lion.hpp"
 #include "etude/optim/optimizer.hpp"
-#include "etude/optim/rmsprop.hpp"
-#include "etude/optim/sgd.hpp"
+#include "etude/optim/rules/adafactor.hpp"
+#include "etude/optim/rules/adagrad.hpp"
+#include "etude/optim/rules/adam.hpp"
+#include "etude/optim/rules/adamw_8bit.hpp"
+#include "etude/optim/rules/lion.hpp"
+#include "etude/optim/rules/rmsprop.hpp"
+#include "etude/optim/rules/sgd.hpp"
 
 #include "compare.hpp"
 #include "etude/base/error.hpp"

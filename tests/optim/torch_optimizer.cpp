@@ -7,9 +7,9 @@
 #include <torch/optim/schedulers/step_lr.h>
 #include <torch/optim/sgd.h>
 
-#include "etude/optim/adam.hpp"
-#include "etude/optim/lbfgs.hpp"
 #include "etude/optim/lr_scheduler.hpp"
+#include "etude/optim/rules/adam.hpp"
+#include "etude/optim/rules/lbfgs.hpp"
 #include "etude/optim/torch_optimizer.hpp"
 
 #include "compare.hpp"

@@ -18,7 +18,7 @@
 #include "common/fault_of.hpp"
 #include "common/ranks.hpp"
 #include "etude/base/error.hpp"
-#include "etude/optim/adam.hpp"
+#include "etude/optim/rules/adam.hpp"
 #include "etude/parallel/gradient_reducer.hpp"
 #include "etude/parallel/shards.hpp"
 

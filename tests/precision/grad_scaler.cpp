@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "etude/base/error.hpp"
-#include "etude/optim/lbfgs.hpp"
 #include "etude/optim/parameter_groups.hpp"
-#include "etude/optim/sgd.hpp"
+#include "etude/optim/rules/lbfgs.hpp"
+#include "etude/optim/rules/sgd.hpp"
 
 namespace precision_grad_scaler_test {
 

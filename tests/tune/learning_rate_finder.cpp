@@ -13,7 +13,7 @@
 #include "common/toy.hpp"
 #include "etude/base/error.hpp"
 #include "etude/libtorch/generators.hpp"
-#include "etude/optim/adam.hpp"
+#include "etude/optim/rules/adam.hpp"
 
 namespace tune_learning_rate_finder_test {
 

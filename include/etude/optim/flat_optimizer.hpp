@@ -19,10 +19,9 @@
 namespace etude::inline v0 {
 
 /// The base of element-wise optimizers: their state is flat like the parameters, so an update is a few
-/// operations on long vectors. To write such an optimizer, name its moments and override `update_range`. An
-/// optimizer with a one-pass kernel also overrides `in_one_pass`, and then gets the gradients wherever
-/// autograd left them. An optimizer that leaves elements without a gradient unchanged also overrides
-/// `sparse_fault`: `update_range` then gets the rows of sparse gradients.
+/// operations on long vectors. To write such an optimizer, write a rule for RuleOptimizer. A one-pass kernel
+/// gets the gradients wherever autograd left them. An optimizer that leaves elements without a gradient
+/// unchanged overrides `sparse_fault`: `update_range` then gets the rows of sparse gradients.
 class FlatOptimizer : public Optimizer {
  public:
   torch::Tensor clip_grad_norm_in_step(double max_norm) override;
@@ -31,7 +30,7 @@ class FlatOptimizer : public Optimizer {
 
   bool offload_moments() override;
 
-  bool rounds_bfloat16() const override;
+  OptimizerTraits traits() const override;
 
   bool make_capturable() override;
   void prepare_captured_step() override;
@@ -61,6 +60,7 @@ class FlatOptimizer : public Optimizer {
     torch::Tensor compensation = {};     ///< int16, for bfloat16 values with `Rounding::kahan`
     std::uint64_t stream = 0;            ///< selects the random bits; bfloat16 values belong to one parameter
     std::int64_t first = 0;              ///< the index of the first element in that parameter
+    torch::Tensor numbers = {};          ///< the `numbers` on the device, as 1-D float64, if captured
   };
 
   /// How to round bfloat16 parameters, and the seed for stochastic rounding.
@@ -69,11 +69,22 @@ class FlatOptimizer : public Optimizer {
     std::int64_t seed = 0;
   };
 
+  /// What computes updates faster than LibTorch's operators.
+  struct Kernels {
+    /// On the CPU, `update_range` makes a single pass over memory. It always multiplies the gradients by
+    /// `gradient_scale()`. Otherwise it gets pieces small enough to stay in cache between passes.
+    bool has_one_pass = false;
+    /// True if LibTorch's kernel for such a vector is faster than `update_range`; null if there is none.
+    bool (*has_libtorch)(const torch::Tensor& values) = nullptr;
+    /// True if LibTorch's kernel for such a vector takes the learning rate from `Lists::rate`.
+    bool (*has_capturable)(const torch::Tensor& values) = nullptr;
+  };
+
   /// With `rounding`, bfloat16 parameters are updated in float32: either `update_range` passes
   /// `rounding_of(...)` to its one-pass kernel, or it gets float32 copies. Without, it gets the parameters as
   /// they are.
   FlatOptimizer(const std::vector<ParameterGroup>& groups, double lr, double weight_decay,
-                std::vector<Moment> moments, std::optional<RoundingOptions> rounding = std::nullopt);
+                std::vector<Moment> moments, const Kernels& kernels, std::optional<RoundingOptions> rounding);
 
   /// Ranges in the form that LibTorch's kernels take.
   struct Lists {
@@ -86,17 +97,14 @@ class FlatOptimizer : public Optimizer {
   /// not be changed.
   virtual void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) = 0;
 
-  /// True if `update_range` makes a single pass over memory and multiplies the gradients by
-  /// `gradient_scale()`. Otherwise, on the CPU, it gets pieces small enough to stay in cache between passes.
-  virtual bool in_one_pass() const;
+  /// The numbers with which `update_range` makes such an update, for a captured step; empty if it can't be
+  /// captured.
+  virtual std::vector<double> numbers(const ParamGroup& group, std::int64_t steps);
 
-  /// True if LibTorch's kernel for such a vector is faster than `update_range`.
-  virtual bool has_libtorch_kernel(const torch::Tensor& values) const;
-  /// True if LibTorch has a kernel for such a vector that takes the learning rate from `Lists::rate`.
-  virtual bool has_capturable_kernel(const torch::Tensor& values) const;
-  /// Calls that kernel. It may change the gradients.
+  /// Calls LibTorch's kernel. It may change the gradients.
   virtual void update_by_libtorch(const Lists& lists, const ParamGroup& group, std::int64_t steps);
 
+  bool in_one_pass() const { return kernels_.has_one_pass; }
   double gradient_scale() const { return gradient_scale_; }
   /// The gradients times `gradient_scale()`.
   torch::Tensor scaled(const torch::Tensor& gradients) const;
@@ -138,7 +146,8 @@ class FlatOptimizer : public Optimizer {
 
   /// A range's numbers that change from step to step, as tensors that a captured step reads.
   struct Numbers {
-    torch::Tensor rate, steps;  // 0-dim float32
+    torch::Tensor rate, steps;  // 0-dim float32, for LibTorch's kernels
+    torch::Tensor all = {};     // 1-D float64, for `update_range`
   };
   void write_numbers(std::int64_t ahead);
 
@@ -186,6 +195,7 @@ class FlatOptimizer : public Optimizer {
       std::int64_t{1} << 20;  // 4 MiB of float32, so that a copy is worth its overhead
 
   std::vector<Moment> moments_;
+  Kernels kernels_;
   std::optional<RoundingOptions> rounding_;
   std::shared_ptr<const FlatLayout> layout_;
   std::vector<std::vector<torch::Tensor>> buffers_;  // the owned share, by moment and by buffer

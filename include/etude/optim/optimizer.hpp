@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -13,6 +14,7 @@
 
 #include "etude/optim/flat_parameters.hpp"
 #include "etude/optim/parameter_groups.hpp"
+#include "etude/optimizer_names.hpp"
 
 namespace etude::inline v0 {
 
@@ -23,6 +25,7 @@ struct ParamGroup {
   double lr = 0;
   double initial_lr = 0;
   double weight_decay = 0;
+  std::optional<double> momentum = {};  ///< if set, used instead of the option `momentum` or `beta1`
 };
 
 /// Updates a model's parameters, which it keeps in flat buffers (see FlatParameters) for as long as it lives.
@@ -42,8 +45,9 @@ class Optimizer {
   /// `needs_closure` and none is given.
   virtual torch::Tensor step(const Closure& closure = nullptr);
 
+  virtual OptimizerTraits traits() const;
   /// True if `step` requires the closure, which it may call several times.
-  virtual bool needs_closure() const;
+  bool needs_closure() const { return traits().needs_closure; }
 
   virtual void zero_grad();
   /// True if any parameter has received a gradient since `zero_grad`.
@@ -60,9 +64,6 @@ class Optimizer {
   /// From now on, keeps the moments in CPU memory and computes the updates there. Returns false, and changes
   /// nothing, if this optimizer can't do that.
   virtual bool offload_moments();
-
-  /// True if bfloat16 parameters are updated in float32 and then rounded so that small updates aren't lost.
-  virtual bool rounds_bfloat16() const;
 
   /// From now on, keeps learning rates and step counts on the device, so that a graph can capture and replay
   /// `step`. Returns false, and changes nothing, if this optimizer can't do that.

@@ -35,7 +35,7 @@ class TorchOptimizer : public Optimizer {
 
   torch::optim::Optimizer& torch_optimizer() { return *optimizer_; }
 
-  bool needs_closure() const override;
+  OptimizerTraits traits() const override;
 
   void set_learning_rates(std::size_t group, double lr, double initial_lr) override;
 

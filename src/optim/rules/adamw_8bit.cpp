@@ -1,4 +1,4 @@
-#include "etude/optim/adamw_8bit.hpp"
+#include "etude/optim/rules/adamw_8bit.hpp"
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/zeros.h>

@@ -1,4 +1,4 @@
-#include "etude/optim/lbfgs.hpp"
+#include "etude/optim/rules/lbfgs.hpp"
 
 #include <fmt/format.h>
 #include <torch/optim/lbfgs.h>
@@ -55,7 +55,5 @@ std::shared_ptr<torch::optim::LBFGS> make_lbfgs(const std::vector<ParameterGroup
 
 LBFGS::LBFGS(const std::vector<ParameterGroup>& groups, const LBFGSOptions& options)
     : TorchOptimizer(detail::make_lbfgs(groups, options), detail::all_of(groups)) {}
-
-bool LBFGS::needs_closure() const { return true; }
 
 }  // namespace etude::inline v0

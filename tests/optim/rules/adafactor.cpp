@@ -2,7 +2,7 @@
 
 #include <cmath>
 #include <vector>
-#include "etude/optim/adafactor.hpp"
+#include "etude/optim/rules/adafactor.hpp"
 
 #include "compare.hpp"
 #include "etude/base/error.hpp"

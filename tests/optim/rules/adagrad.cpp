@@ -1,7 +1,7 @@
 #include <doctest/doctest.h>
 #include <torch/optim/adagrad.h>
 
-#include "etude/optim/adagrad.hpp"
+#include "etude/optim/rules/adagrad.hpp"
 
 #include "compare.hpp"
 #include "etude/base/error.hpp"

@@ -2,7 +2,7 @@
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 
-#include "etude/optim/adam.hpp"
+#include "etude/optim/rules/adam.hpp"
 
 #include "compare.hpp"
 #include "etude/base/error.hpp"

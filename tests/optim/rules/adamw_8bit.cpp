@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
-#include "etude/optim/adam.hpp"
-#include "etude/optim/adamw_8bit.hpp"
 #include "etude/optim/block_quantization.hpp"
 #include "etude/optim/cpu_kernels.hpp"
+#include "etude/optim/rules/adam.hpp"
+#include "etude/optim/rules/adamw_8bit.hpp"
 
 #include "common/fault_of.hpp"
 #include "common/folder.hpp"

@@ -1,6 +1,6 @@
 #include <doctest/doctest.h>
 
-#include "etude/optim/lion.hpp"
+#include "etude/optim/rules/lion.hpp"
 
 #include "compare.hpp"
 

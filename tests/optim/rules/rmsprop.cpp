@@ -1,7 +1,7 @@
 #include <doctest/doctest.h>
 #include <torch/optim/rmsprop.h>
 
-#include "etude/optim/rmsprop.hpp"
+#include "etude/optim/rules/rmsprop.hpp"
 
 #include "compare.hpp"
 #include "etude/optim/cpu_kernels.hpp"

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "etude/optim/sgd.hpp"
+#include "etude/optim/rules/sgd.hpp"
 
 #include "compare.hpp"
 #include "etude/base/error.hpp"

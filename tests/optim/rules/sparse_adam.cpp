@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "etude/base/error.hpp"
-#include "etude/optim/sparse_adam.hpp"
+#include "etude/optim/rules/sparse_adam.hpp"
 #include "sparse_table.hpp"
 
 namespace optim_sparse_adam_test {

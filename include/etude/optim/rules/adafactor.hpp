@@ -1,13 +1,11 @@
 #pragma once
 
-#include <cstdint>
-#include <map>
-#include <nlohmann/json_fwd.hpp>
+#include <torch/types.h>
+
 #include <optional>
-#include <string>
 #include <vector>
 
-#include "etude/optim/optimizer.hpp"
+#include "etude/optim/parameter_optimizer.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude::inline v0 {
@@ -30,31 +28,19 @@ struct AdafactorOptions {
 /// Adafactor (Shazeer and Stern 2018) as in fairseq and Hugging Face: for tensors of two or more dimensions,
 /// it keeps only the mean squares of rows and columns. Half-precision parameters are computed in float32,
 /// which is also the dtype of the state. The defaults match Hugging Face's Trainer.
-class Adafactor : public Optimizer {
- public:
-  explicit Adafactor(const std::vector<ParameterGroup>& groups, const AdafactorOptions& options = {});
+struct AdafactorRule {
+  using Options = AdafactorOptions;
 
- protected:
-  nlohmann::ordered_json own_options() const override;
+  static void check(const Options& options);
 
-  void update() override;
+  NamedTensors moments(const torch::Tensor& parameter) const;
 
-  NamedTensors moments(std::size_t slot) override;
+  void update(const torch::Tensor& values, const torch::Tensor& gradient, std::vector<torch::Tensor>& moments,
+              const RuleStep& s) const;
 
-  void reset_moments(std::size_t slot) override;
-
- private:
-  struct Moments {
-    torch::Tensor square;   // per row if the parameter has columns, otherwise per element
-    torch::Tensor columns;  // undefined for vectors
-    torch::Tensor mean;     // undefined without beta1
-  };
-
-  Moments& moments_of(std::size_t slot);
-  void update_parameter(std::size_t slot, const ParamGroup& group, std::int64_t steps);
-
-  std::map<std::string, Moments> moments_;
-  AdafactorOptions options_;
+  Options options;
 };
+
+using Adafactor = ParameterRuleOptimizer<AdafactorRule>;
 
 }  // namespace etude::inline v0

@@ -1,11 +1,12 @@
 #pragma once
 
-#include <cstdint>
-#include <nlohmann/json_fwd.hpp>
+#include <torch/types.h>
+#include <array>
 #include <string>
-#include <vector>
+#include <tuple>
 
-#include "etude/optim/flat_optimizer.hpp"
+#include "etude/libtorch/optim.hpp"
+#include "etude/optim/rule_optimizer.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude::inline v0 {
@@ -22,23 +23,37 @@ struct AdagradOptions {
 
 /// Adagrad (Duchi et al. 2011), equivalent to torch::optim::Adagrad. Takes sparse gradients if weight decay
 /// is 0.
-class Adagrad : public FlatOptimizer {
- public:
-  explicit Adagrad(const std::vector<ParameterGroup>& groups, const AdagradOptions& options = {});
+struct AdagradRule {
+  using Options = AdagradOptions;
 
- protected:
-  nlohmann::ordered_json own_options() const override;
+  static auto moments(const Options& o) { return std::tuple(Moment{"sum", o.initial_accumulator_value}); }
 
-  std::string sparse_fault(const ParamGroup& group) const override;
+  std::string sparse_fault(const ParamGroup& group) const {
+    return detail::must_be_zero("weight_decay", group.weight_decay);
+  }
 
-  bool in_one_pass() const override;
-  bool has_libtorch_kernel(const torch::Tensor& values) const override;
-  void update_by_libtorch(const Lists& lists, const ParamGroup& group, std::int64_t) override;
+  auto numbers(const RuleStep& s) const {
+    return std::array{s.lr / (1 + static_cast<double>(s.step - 1) * options.lr_decay), s.weight_decay};
+  }
 
-  void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override;
+  template <class V>
+  void update(V& value, const V& raw, V& sum, const auto& numbers) const {
+    const auto& [lr, penalty] = numbers;
+    const V gradient = raw + value * penalty;
+    sum = sum + gradient * gradient;
+    value = value - gradient / (sqrt(sum) + options.eps) * lr;
+  }
 
- private:
-  AdagradOptions options_;
+  static bool has_libtorch_kernel(const torch::Tensor& values) { return libtorch::has_fused_adagrad(values); }
+  void update_by_libtorch(const auto& lists, const RuleStep& s, double gradient_scale) const {
+    libtorch::fused_adagrad(lists.values, lists.gradients, lists.moments, lists.steps,
+                            {s.lr, options.lr_decay, options.eps, s.weight_decay}, gradient_scale);
+  }
+
+  Options options;
 };
+
+using Adagrad = RuleOptimizer<AdagradRule>;
+extern template class RuleOptimizer<AdagradRule>;
 
 }  // namespace etude::inline v0

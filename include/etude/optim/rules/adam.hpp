@@ -1,10 +1,13 @@
 #pragma once
 
+#include <torch/types.h>
+#include <array>
+#include <cmath>
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
-#include <vector>
+#include <tuple>
 
-#include "etude/optim/flat_optimizer.hpp"
+#include "etude/libtorch/optim.hpp"
+#include "etude/optim/rule_optimizer.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude::inline v0 {
@@ -29,39 +32,57 @@ using AdamWOptions = AnyAdamOptions<true>;
 
 namespace detail {
 
-class AdamBase : public FlatOptimizer {
- protected:
-  AdamBase(const std::vector<ParameterGroup>& groups, const AdamWOptions& options, bool decoupled);
+template <bool decoupled>
+struct AnyAdamRule {
+  using Options = AnyAdamOptions<decoupled>;
 
-  nlohmann::ordered_json own_options() const override;
+  static auto moments(const Options& o) {
+    return std::tuple(Moment{"exp_avg"}, Moment{"exp_avg_sq"}, OptionalMoment{"max_exp_avg_sq", o.amsgrad});
+  }
 
-  bool in_one_pass() const override;
-  bool has_libtorch_kernel(const torch::Tensor& values) const override;
-  bool has_capturable_kernel(const torch::Tensor& values) const override;
-  void update_by_libtorch(const Lists& lists, const ParamGroup& group, std::int64_t) override;
-  void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override;
+  auto numbers(const RuleStep& s) const {
+    const auto n = static_cast<double>(s.step);
+    return std::array{s.lr / (1 - std::pow(options.beta1, n)), std::sqrt(1 - std::pow(options.beta2, n)),
+                      decoupled ? 1 - s.lr * s.weight_decay : 1, decoupled ? 0 : s.weight_decay};
+  }
 
- private:
-  static std::vector<Moment> moments_of(const AdamWOptions& options);
+  template <class V>
+  void update(V& value, const V& raw, V& mean, V& square, auto&& largest, const auto& numbers) const {
+    const auto& [rate, correction, keep, penalty] = numbers;
+    const V gradient = raw + value * penalty;
+    mean = mean * options.beta1 + gradient * (1 - options.beta1);
+    square = square * options.beta2 + gradient * gradient * (1 - options.beta2);
+    V variance = square;
+    if constexpr (is_kept<decltype(largest)>) variance = largest = max(largest, square);
+    value = value * keep - mean / (sqrt(variance) / correction + options.eps) * rate;
+  }
 
-  template <std::size_t moments>
-  bool update_in_one_pass(const Range& range, const ParamGroup& group, std::int64_t steps, double correction,
-                          double rate) const;
+  static bool has_libtorch_kernel(const torch::Tensor& values) {
+    return libtorch::has_fused_optimizers(values);
+  }
+  static bool has_capturable_kernel(const torch::Tensor& values) {
+    return libtorch::has_capturable_kernels(values);
+  }
+  void update_by_libtorch(const auto& lists, const RuleStep& s, double gradient_scale) const {
+    libtorch::fused_adam(
+        lists.values, lists.gradients, lists.moments, lists.steps,
+        {s.lr, options.beta1, options.beta2, options.eps, s.weight_decay, options.amsgrad, decoupled},
+        gradient_scale, lists.rate);
+  }
 
-  AdamWOptions options_;
-  bool decoupled_;
+  Options options;
 };
 
 }  // namespace detail
 
 /// Adam (Kingma and Ba 2015) with an L2 penalty, equivalent to torch::optim::Adam.
-struct Adam : detail::AdamBase {
-  explicit Adam(const std::vector<ParameterGroup>& groups, const AdamOptions& options = {});
-};
+struct AdamRule : detail::AnyAdamRule<false> {};
+using Adam = RuleOptimizer<AdamRule>;
+extern template class RuleOptimizer<AdamRule>;
 
 /// Adam with decoupled weight decay (Loshchilov and Hutter 2019), equivalent to torch::optim::AdamW.
-struct AdamW : detail::AdamBase {
-  explicit AdamW(const std::vector<ParameterGroup>& groups, const AdamWOptions& options = {});
-};
+struct AdamWRule : detail::AnyAdamRule<true> {};
+using AdamW = RuleOptimizer<AdamWRule>;
+extern template class RuleOptimizer<AdamWRule>;
 
 }  // namespace etude::inline v0

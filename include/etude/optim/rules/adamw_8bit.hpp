@@ -28,6 +28,8 @@ struct AdamW8bitOptions {
 /// one parameter at a time.
 class AdamW8bit : public Optimizer {
  public:
+  using Options = AdamW8bitOptions;
+
   explicit AdamW8bit(const std::vector<ParameterGroup>& groups, const AdamW8bitOptions& options = {});
 
   torch::Tensor clip_grad_norm_in_step(double max_norm) override;

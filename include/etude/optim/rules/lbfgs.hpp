@@ -29,10 +29,10 @@ struct LBFGSOptions {
 /// gradient.
 class LBFGS : public TorchOptimizer {
  public:
+  using Options = LBFGSOptions;
+
   /// Throws ArgumentError if the groups have different options or weight decay.
   explicit LBFGS(const std::vector<ParameterGroup>& groups, const LBFGSOptions& options = {});
-
-  bool needs_closure() const override;
 };
 
 }  // namespace etude::inline v0

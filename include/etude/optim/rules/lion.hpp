@@ -1,10 +1,10 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
-#include <vector>
+#include <tuple>
 
-#include "etude/optim/flat_optimizer.hpp"
+#include "etude/optim/rule_optimizer.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude::inline v0 {
@@ -21,19 +21,24 @@ struct LionOptions {
 
 /// Lion (Chen et al. 2023): moves every element by lr, in the direction of the sign of beta1 * momentum + (1
 /// - beta1) * gradient.
-class Lion : public FlatOptimizer {
- public:
-  explicit Lion(const std::vector<ParameterGroup>& groups, const LionOptions& options = {});
+struct LionRule {
+  using Options = LionOptions;
 
- protected:
-  nlohmann::ordered_json own_options() const override;
+  static auto moments(const Options&) { return std::tuple(Moment{"exp_avg"}); }
 
-  bool in_one_pass() const override;
+  auto numbers(const RuleStep& s) const { return std::array{s.lr, 1 - s.lr * s.weight_decay}; }
 
-  void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override;
+  template <class V>
+  void update(V& value, const V& gradient, V& mean, const auto& numbers) const {
+    const auto& [lr, keep] = numbers;
+    value = value * keep - sign(mean * options.beta1 + gradient * (1 - options.beta1)) * lr;
+    mean = mean * options.beta2 + gradient * (1 - options.beta2);
+  }
 
- private:
-  LionOptions options_;
+  Options options;
 };
+
+using Lion = RuleOptimizer<LionRule>;
+extern template class RuleOptimizer<LionRule>;
 
 }  // namespace etude::inline v0

@@ -1,10 +1,9 @@
 #pragma once
 
-#include <cstdint>
-#include <nlohmann/json_fwd.hpp>
-#include <vector>
+#include <array>
+#include <tuple>
 
-#include "etude/optim/flat_optimizer.hpp"
+#include "etude/optim/rule_optimizer.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude::inline v0 {
@@ -20,24 +19,38 @@ struct RMSpropOptions {
 };
 
 /// RMSprop (Hinton 2012), equivalent to torch::optim::RMSprop.
-class RMSprop : public FlatOptimizer {
- public:
-  explicit RMSprop(const std::vector<ParameterGroup>& groups, const RMSpropOptions& options = {});
+struct RMSpropRule {
+  using Options = RMSpropOptions;
 
- protected:
-  nlohmann::ordered_json own_options() const override;
+  static auto moments(const Options& o) {
+    return std::tuple(Moment{"square_avg"}, OptionalMoment{"momentum_buffer", o.momentum > 0},
+                      OptionalMoment{"grad_avg", o.centered});
+  }
 
-  bool in_one_pass() const override;
+  auto numbers(const RuleStep& s) const { return std::array{s.lr, s.weight_decay}; }
 
-  void update_range(const Range& range, const ParamGroup& group, std::int64_t) override;
+  template <class V>
+  void update(V& value, const V& raw, V& square, auto&& buffer, auto&& mean, const auto& numbers) const {
+    const auto& [lr, penalty] = numbers;
+    const V gradient = raw + value * penalty;
+    square = square * options.alpha + gradient * gradient * (1 - options.alpha);
+    V variance = square;
+    if constexpr (is_kept<decltype(mean)>) {
+      mean = mean * options.alpha + gradient * (1 - options.alpha);
+      variance = square - mean * mean;
+    }
+    if constexpr (is_kept<decltype(buffer)>) {
+      buffer = buffer * options.momentum + gradient / (sqrt(variance) + options.eps);
+      value = value - buffer * lr;
+    } else {
+      value = value - gradient / (sqrt(variance) + options.eps) * lr;
+    }
+  }
 
- private:
-  template <bool with_momentum, bool with_mean>
-  bool update_in_one_pass(const Range& range, const ParamGroup& group) const;
-
-  static std::vector<Moment> moments_of(const RMSpropOptions& options);
-
-  RMSpropOptions options_;
+  Options options;
 };
+
+using RMSprop = RuleOptimizer<RMSpropRule>;
+extern template class RuleOptimizer<RMSpropRule>;
 
 }  // namespace etude::inline v0

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <torch/types.h>
+#include <array>
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <vector>
+#include <tuple>
 
-#include "etude/optim/flat_optimizer.hpp"
+#include "etude/base/error.hpp"
+#include "etude/libtorch/optim.hpp"
+#include "etude/optim/rule_optimizer.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude::inline v0 {
@@ -24,29 +27,61 @@ struct SGDOptions {
 
 /// Stochastic gradient descent, equivalent to torch::optim::SGD (the momentum doesn't include the learning
 /// rate). Takes sparse gradients if momentum and weight decay are 0.
-class SGD : public FlatOptimizer {
- public:
-  /// Throws ArgumentError for options out of range, and for nesterov without momentum or with dampening.
-  explicit SGD(const std::vector<ParameterGroup>& groups, const SGDOptions& options = {});
+struct SGDRule {
+  using Options = SGDOptions;
 
- protected:
-  nlohmann::ordered_json own_options() const override;
+  /// Throws ArgumentError for nesterov without momentum or with dampening.
+  static void check(const Options& o) {
+    if (o.nesterov && (o.momentum == 0 || o.dampening != 0))
+      throw ArgumentError("nesterov is true: momentum must be above 0 and dampening 0");
+  }
 
-  std::string sparse_fault(const ParamGroup& group) const override;
+  static auto moments(const Options& o) {
+    return std::tuple(OptionalMoment{"momentum_buffer", o.momentum != 0});
+  }
 
-  bool in_one_pass() const override;
-  bool has_libtorch_kernel(const torch::Tensor& values) const override;
-  bool has_capturable_kernel(const torch::Tensor& values) const override;
-  void update_by_libtorch(const Lists& lists, const ParamGroup& group, std::int64_t steps) override;
+  std::string sparse_fault(const ParamGroup& group) const {
+    return options.momentum != 0 ? detail::must_be_zero("momentum", options.momentum)
+                                 : detail::must_be_zero("weight_decay", group.weight_decay);
+  }
 
-  void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override;
+  auto numbers(const RuleStep& s) const {
+    // The first gradient initializes the momentum.
+    const bool is_first = s.step == 1;
+    return std::array{s.lr, s.weight_decay, is_first ? 0 : options.momentum,
+                      is_first ? 1 : 1 - options.dampening};
+  }
 
- private:
-  static std::vector<Moment> moments_of(const SGDOptions& options);
+  template <class V>
+  void update(V& value, const V& raw, auto&& momentum, const auto& numbers) const {
+    const auto& [lr, penalty, keep, add] = numbers;
+    const V gradient = raw + value * penalty;
+    if constexpr (is_kept<decltype(momentum)>) {
+      momentum = momentum * keep + gradient * add;
+      const double ahead = options.nesterov ? options.momentum : 1, direct = options.nesterov ? 1 : 0;
+      value = value - (gradient * direct + momentum * ahead) * lr;
+    } else {
+      value = value - gradient * lr;
+    }
+  }
 
-  bool update_in_one_pass(const Range& range, const ParamGroup& group, std::int64_t steps) const;
+  static bool has_libtorch_kernel(const torch::Tensor& values) {
+    return libtorch::has_fused_optimizers(values);
+  }
+  static bool has_capturable_kernel(const torch::Tensor& values) {
+    return libtorch::has_capturable_kernels(values);
+  }
+  void update_by_libtorch(const auto& lists, const RuleStep& s, double gradient_scale) const {
+    libtorch::fused_sgd(
+        lists.values, lists.gradients, lists.moments,
+        {s.lr, options.momentum, options.dampening, s.weight_decay, options.nesterov, s.step == 1},
+        gradient_scale, lists.rate);
+  }
 
-  SGDOptions options_;
+  Options options;
 };
+
+using SGD = RuleOptimizer<SGDRule>;
+extern template class RuleOptimizer<SGDRule>;
 
 }  // namespace etude::inline v0

@@ -1,0 +1,12 @@
+#pragma once
+
+/// All optimizers: see `ETUDE_OPTIMIZERS`.
+#include "etude/optim/rules/adafactor.hpp"
+#include "etude/optim/rules/adagrad.hpp"
+#include "etude/optim/rules/adam.hpp"
+#include "etude/optim/rules/adamw_8bit.hpp"
+#include "etude/optim/rules/lbfgs.hpp"
+#include "etude/optim/rules/lion.hpp"
+#include "etude/optim/rules/rmsprop.hpp"
+#include "etude/optim/rules/sgd.hpp"
+#include "etude/optim/rules/sparse_adam.hpp"

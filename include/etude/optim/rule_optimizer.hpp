@@ -1,0 +1,287 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "etude/optim/elements.hpp"
+#include "etude/optim/flat_optimizer.hpp"
+#include "etude/optim/one_pass.hpp"
+#include "etude/optim/rule_step.hpp"
+#include "etude/reflect/check_fields.hpp"
+#include "etude/reflect/json.hpp"
+
+namespace etude::inline v0 {
+
+/// A value that a rule keeps for every element, and its initial value.
+struct Moment {
+  std::string_view name;
+  double initial = 0;
+};
+
+/// A moment that only some options need. Where it isn't kept, `update` gets an `Absent` for it.
+struct OptionalMoment {
+  std::string_view name;
+  bool is_kept;
+};
+struct Absent {};
+
+/// In `update`: whether an optional moment of this type (`decltype(moment)`) is kept.
+template <class Value>
+inline constexpr bool is_kept = !std::is_same_v<std::remove_cvref_t<Value>, Absent>;
+
+namespace detail {
+template <class Rule>
+concept HasLibtorchKernel = requires { &Rule::has_libtorch_kernel; };
+}  // namespace detail
+
+/// An element-wise optimizer that a rule describes. `Rule` is a class with
+/// - `Options`, an ETUDE_STRUCT with `lr`, perhaps `weight_decay`, and further options. `momentum` or `beta1`
+/// may be
+///   changed by schedules; `rounding` and `seed` make it round bfloat16 parameters; with `fused` false, it
+///   computes as `torch::optim` does, to the bit;
+/// - `Options options`, and nothing that `update` needs besides;
+/// - `moments(options)`, static: a tuple of Moment and OptionalMoment;
+/// - `numbers(RuleStep)`: a std::array of the numbers that change from step to step;
+/// - `update(value, gradient, moments..., numbers)`: the new value and moments of elements, written once for
+/// all types
+///   of elements: short vectors of the CPU, tensors of any device, float32 copies of bfloat16. All have the
+///   same type V, and so must local variables; V has + - * / (also with double), sqrt, abs, sign, min, max
+///   and `if_positive(a, yes, no)`. A number is a double or, in a captured step, a V.
+/// and, optionally,
+/// - `check(options)`, static, which throws ArgumentError for options that don't fit together;
+/// - `sparse_fault(group)`: see Optimizer; a rule that leaves elements without a gradient unchanged has it;
+/// - `has_libtorch_kernel(values)`, static, and `update_by_libtorch(lists, RuleStep, gradient_scale)` for
+/// LibTorch's
+///   fused kernel; also `has_capturable_kernel(values)`, static, if it takes `Lists::rate`.
+template <class Rule>
+class RuleOptimizer : public FlatOptimizer {
+ public:
+  using Options = typename Rule::Options;
+
+  /// Throws ArgumentError for options out of range.
+  explicit RuleOptimizer(const std::vector<ParameterGroup>& groups, const Options& options = {});
+
+  OptimizerTraits traits() const override;
+
+  std::string type() const override;
+
+ protected:
+  nlohmann::ordered_json own_options() const override { return to_json_value(options_); }
+
+  std::string sparse_fault(const ParamGroup& group) const override;
+
+  void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override;
+  std::vector<double> numbers(const ParamGroup& group, std::int64_t steps) override;
+  void update_by_libtorch(const Lists& lists, const ParamGroup& group, std::int64_t steps) override;
+
+ private:
+  static std::vector<FlatOptimizer::Moment> kept_moments(const Options& options);
+  static Kernels kernels(const Options& options);
+  static std::optional<RoundingOptions> rounding(const Options& options);
+
+  template <auto kept, std::size_t size>
+  bool update_in_lanes(const Range& range, const std::array<double, size>& numbers, std::int64_t steps) const;
+  template <auto kept, std::size_t size>
+  void update_by_operators(const Range& range, const std::array<double, size>& numbers) const;
+
+  /// The options of a group, whose momentum a schedule may have changed.
+  Options options_of(const ParamGroup& group) const;
+
+  Options options_;
+  Rule rule_;
+};
+
+namespace detail {
+
+/// Which moments are kept, as an array of bool.
+template <auto kept>
+struct Kept {};
+
+constexpr std::size_t count_of(const auto& kept) {
+  return static_cast<std::size_t>(std::count(kept.begin(), kept.end(), true));
+}
+
+/// Calls `use` with the Kept of these moments; `known` are those of the first ones.
+template <class Use, class... Moments, class... Known>
+void with_kept(const std::tuple<Moments...>& moments, const Use& use, Known... known) {
+  constexpr std::size_t next = sizeof...(Known);
+  if constexpr (next == sizeof...(Moments)) {
+    use(Kept<std::array<bool, next>{Known::value...}>());
+  } else if constexpr (std::is_same_v<std::tuple_element_t<next, std::tuple<Moments...>>, OptionalMoment>) {
+    if (std::get<next>(moments).is_kept)
+      with_kept(moments, use, known..., std::true_type());
+    else
+      with_kept(moments, use, known..., std::false_type());
+  } else {
+    with_kept(moments, use, known..., std::true_type());
+  }
+}
+
+/// Calls `rule.update` with the kept moments in their places.
+template <auto kept, class Rule, class V, class Numbers, class... Given>
+void update_by_rule(const Rule& rule, V& value, const V& gradient, const Numbers& numbers, Given&... given) {
+  const std::tuple<Given&...> all(given...);
+  const auto place = [&]<std::size_t i>(std::integral_constant<std::size_t, i>) -> decltype(auto) {
+    if constexpr (kept[i])
+      return std::get<static_cast<std::size_t>(std::count(kept.begin(), kept.begin() + i, true))>(all);
+    else
+      return Absent();
+  };
+  [&]<std::size_t... I>(std::index_sequence<I...>) {
+    rule.update(value, gradient, place(std::integral_constant<std::size_t, I>())..., numbers);
+  }
+  (std::make_index_sequence<kept.size()>());
+}
+
+}  // namespace detail
+
+template <class Rule>
+RuleOptimizer<Rule>::RuleOptimizer(const std::vector<ParameterGroup>& groups, const Options& options)
+    : FlatOptimizer(groups, options.lr, detail::weight_decay_of(options), kept_moments(options),
+                    kernels(options), rounding(options)),
+      options_(options),
+      rule_{options} {
+  detail::check_fields(options);
+  if constexpr (requires { Rule::check(options); }) Rule::check(options);
+}
+
+template <class Rule>
+OptimizerTraits RuleOptimizer<Rule>::traits() const {
+  OptimizerTraits traits = FlatOptimizer::traits();
+  traits.takes_sparse_gradients =
+      requires(const Rule& rule, const ParamGroup& group) { rule.sparse_fault(group); };
+  return traits;
+}
+
+template <class Rule>
+std::string RuleOptimizer<Rule>::type() const {
+  return std::string(detail::rule_name<Rule>());
+}
+
+template <class Rule>
+std::string RuleOptimizer<Rule>::sparse_fault(const ParamGroup& group) const {
+  if constexpr (requires { rule_.sparse_fault(group); })
+    return rule_.sparse_fault(group);
+  else
+    return FlatOptimizer::sparse_fault(group);
+}
+
+template <class Rule>
+std::vector<double> RuleOptimizer<Rule>::numbers(const ParamGroup& group, std::int64_t steps) {
+  rule_.options = options_of(group);
+  const auto numbers = rule_.numbers(RuleStep{group.lr, group.weight_decay, steps});
+  return {numbers.begin(), numbers.end()};
+}
+
+template <class Rule>
+void RuleOptimizer<Rule>::update_range(const Range& range, const ParamGroup& group, std::int64_t steps) {
+  rule_.options = options_of(group);
+  const auto numbers = rule_.numbers(RuleStep{group.lr, group.weight_decay, steps});
+  detail::with_kept(
+      Rule::moments(options_), [&]<auto kept>(detail::Kept<kept>) {
+        if (!in_one_pass() || range.numbers.defined() || !update_in_lanes<kept>(range, numbers, steps))
+          update_by_operators<kept>(range, numbers);
+      });
+}
+
+template <class Rule>
+template <auto kept, std::size_t size>
+bool RuleOptimizer<Rule>::update_in_lanes(const Range& range, const std::array<double, size>& numbers,
+                                          std::int64_t steps) const {
+  // A new rule lacks what `rule_` remembers, so a kernel can keep all of it in registers.
+  const auto update = [rule = Rule{rule_.options}, numbers, scale = gradient_scale()](
+                          auto& value, auto gradient, auto&... moments) {
+    gradient = gradient * scale;
+    detail::update_by_rule<kept>(rule, value, gradient, numbers, moments...);
+  };
+  return detail::one_pass<detail::count_of(kept)>(range.values, range.gradients, range.moments, update,
+                                                  rounding_of(range, steps));
+}
+
+template <class Rule>
+template <auto kept, std::size_t size>
+void RuleOptimizer<Rule>::update_by_operators(const Range& range,
+                                              const std::array<double, size>& numbers) const {
+  using detail::Elements;
+  Elements value = Elements::stored_in(range.values);
+  const Elements gradient(scaled(range.gradients));
+  [&]<std::size_t... M, std::size_t... N>(std::index_sequence<M...>, std::index_sequence<N...>) {
+    std::array<Elements, sizeof...(M)> moments{Elements::stored_in(range.moments[M])...};
+    const auto update = [&](const auto& now) {
+      detail::update_by_rule<kept>(rule_, value, gradient, now, moments[M]...);
+    };
+    if (range.numbers.defined())
+      update(std::array{Elements(range.numbers.select(0, N))...});
+    else
+      update(numbers);
+    (moments[M].store(), ...);
+  }
+  (std::make_index_sequence<detail::count_of(kept)>(), std::make_index_sequence<size>());
+  value.store();
+}
+
+template <class Rule>
+void RuleOptimizer<Rule>::update_by_libtorch(const Lists& lists, const ParamGroup& group,
+                                             std::int64_t steps) {
+  if constexpr (detail::HasLibtorchKernel<Rule>) {
+    rule_.options = options_of(group);
+    rule_.update_by_libtorch(lists, RuleStep{group.lr, group.weight_decay, steps}, gradient_scale());
+  }
+}
+
+template <class Rule>
+std::vector<FlatOptimizer::Moment> RuleOptimizer<Rule>::kept_moments(const Options& options) {
+  std::vector<FlatOptimizer::Moment> result;
+  const auto add = [&](const auto& moment) {
+    if constexpr (std::is_same_v<decltype(moment), const OptionalMoment&>) {
+      if (moment.is_kept) result.push_back({std::string(moment.name)});
+    } else {
+      result.push_back({std::string(moment.name), moment.initial});
+    }
+  };
+  std::apply([&](const auto&... each) { (add(each), ...); }, Rule::moments(options));
+  return result;
+}
+
+template <class Rule>
+FlatOptimizer::Kernels RuleOptimizer<Rule>::kernels(const Options& options) {
+  Kernels kernels;
+  if constexpr (requires { options.fused; })
+    if (!options.fused) return kernels;
+  kernels.has_one_pass = true;
+  if constexpr (detail::HasLibtorchKernel<Rule>) kernels.has_libtorch = &Rule::has_libtorch_kernel;
+  if constexpr (requires { &Rule::has_capturable_kernel; })
+    kernels.has_capturable = &Rule::has_capturable_kernel;
+  return kernels;
+}
+
+template <class Rule>
+std::optional<FlatOptimizer::RoundingOptions> RuleOptimizer<Rule>::rounding(const Options& options) {
+  if constexpr (requires { options.rounding; })
+    return RoundingOptions{options.rounding, options.seed};
+  else
+    return std::nullopt;
+}
+
+template <class Rule>
+typename Rule::Options RuleOptimizer<Rule>::options_of(const ParamGroup& group) const {
+  Options options = options_;
+  if (!group.momentum) return options;
+  if constexpr (requires { options.momentum; })
+    options.momentum = *group.momentum;
+  else if constexpr (requires { options.beta1; })
+    options.beta1 = *group.momentum;
+  return options;
+}
+
+}  // namespace etude::inline v0
