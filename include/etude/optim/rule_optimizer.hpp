@@ -107,9 +107,8 @@ namespace detail {
 template <auto kept>
 struct Kept {};
 
-constexpr std::size_t count_of(const auto& kept) {
-  return static_cast<std::size_t>(std::count(kept.begin(), kept.end(), true));
-}
+template <auto kept>
+inline constexpr auto number_kept = static_cast<std::size_t>(std::count(kept.begin(), kept.end(), true));
 
 /// Calls `use` with the Kept of these moments; `known` are those of the first ones.
 template <class Use, class... Moments, class... Known>
@@ -204,8 +203,8 @@ bool RuleOptimizer<Rule>::update_in_lanes(const Range& range, const std::array<d
     gradient = gradient * scale;
     detail::update_by_rule<kept>(rule, value, gradient, numbers, moments...);
   };
-  return detail::one_pass<detail::count_of(kept)>(range.values, range.gradients, range.moments, update,
-                                                  rounding_of(range, steps));
+  return detail::one_pass<detail::number_kept<kept>>(range.values, range.gradients, range.moments, update,
+                                                     rounding_of(range, steps));
 }
 
 template <class Rule>
@@ -226,7 +225,7 @@ void RuleOptimizer<Rule>::update_by_operators(const Range& range,
       update(numbers);
     (moments[M].store(), ...);
   }
-  (std::make_index_sequence<detail::count_of(kept)>(), std::make_index_sequence<size>());
+  (std::make_index_sequence<detail::number_kept<kept>>(), std::make_index_sequence<size>());
   value.store();
 }
 
