@@ -4,7 +4,7 @@
 #include <vector>
 #include "etude/optim/rules/adafactor.hpp"
 
-#include "compare.hpp"
+#include "optim/compare.hpp"
 #include "etude/base/error.hpp"
 
 namespace optim_adafactor_test {

@@ -3,9 +3,9 @@
 
 #include "etude/optim/rules/adagrad.hpp"
 
-#include "compare.hpp"
+#include "optim/compare.hpp"
 #include "etude/base/error.hpp"
-#include "sparse_table.hpp"
+#include "optim/sparse_table.hpp"
 
 namespace optim_adagrad_test {
 

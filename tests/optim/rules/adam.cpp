@@ -4,7 +4,7 @@
 
 #include "etude/optim/rules/adam.hpp"
 
-#include "compare.hpp"
+#include "optim/compare.hpp"
 #include "etude/base/error.hpp"
 
 namespace optim_adam_test {

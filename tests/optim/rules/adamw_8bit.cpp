@@ -24,7 +24,7 @@
 #include "common/folder.hpp"
 #include "common/printed.hpp"
 #include "common/toy.hpp"
-#include "compare.hpp"
+#include "optim/compare.hpp"
 #include "etude/base/error.hpp"
 #include "etude/trainer.hpp"
 

@@ -2,7 +2,7 @@
 
 #include "etude/optim/rules/lion.hpp"
 
-#include "compare.hpp"
+#include "optim/compare.hpp"
 
 namespace optim_lion_test {
 

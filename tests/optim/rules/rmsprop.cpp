@@ -3,7 +3,7 @@
 
 #include "etude/optim/rules/rmsprop.hpp"
 
-#include "compare.hpp"
+#include "optim/compare.hpp"
 #include "etude/optim/cpu_kernels.hpp"
 
 namespace optim_rmsprop_test {

@@ -5,9 +5,9 @@
 
 #include "etude/optim/rules/sgd.hpp"
 
-#include "compare.hpp"
+#include "optim/compare.hpp"
 #include "etude/base/error.hpp"
-#include "sparse_table.hpp"
+#include "optim/sparse_table.hpp"
 
 namespace optim_sgd_test {
 

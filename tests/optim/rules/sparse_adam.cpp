@@ -4,7 +4,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/optim/rules/sparse_adam.hpp"
-#include "sparse_table.hpp"
+#include "optim/sparse_table.hpp"
 
 namespace optim_sparse_adam_test {
 
