@@ -44,6 +44,15 @@ TEST_CASE("every optimizer can be created by its name, and lowers a loss") {
   }
 }
 
+TEST_CASE("every optimizer can do what the table says") {
+  for (const std::string_view name : etude::enum_names<etude::OptimizerNames>) {
+    CAPTURE(name);
+    const auto optim = etude::from_string<etude::OptimizerNames>(name);
+    torch::nn::Linear module(3, 2);
+    CHECK((etude::make_optimizer(arguments(optim), *module)->traits() == etude::traits_of(optim)));
+  }
+}
+
 TEST_CASE("every optimizer takes a sparse gradient, or refuses it with its name and the parameter's") {
   const std::map<std::string_view, std::string> refused{
       {"adamw_torch", "AdamW"}, {"adamw_torch_fused", "AdamW"}, {"adamw_8bit", "AdamW8bit"},
