@@ -46,9 +46,9 @@ double least_rate(const std::optional<double>& min_lr, const std::optional<doubl
 }
 
 /// Rises from 0 to 1 as `progress` goes from 0 to 1.
-double rise(const std::string& type, double cycles, double progress) {
+double rise(const std::string& type, double progress) {
   if (type == "linear") return progress;
-  if (type == "cosine") return 0.5 * (1 - std::cos(2 * std::numbers::pi * cycles * progress));
+  if (type == "cosine") return 0.5 * (1 - std::cos(std::numbers::pi * progress));
   return 1 - std::sqrt(1 - progress);
 }
 
@@ -148,7 +148,7 @@ Schedule warmup_stable_decay_schedule(std::int64_t warmup, std::int64_t total,
       return std::max(0.0, x * (1 - options.min_lr_ratio) + options.min_lr_ratio);
     };
     if (step < warmup) {
-      return scaled(detail::rise(options.warmup_type, options.num_cycles, detail::share(step, warmup)));
+      return scaled(detail::rise(options.warmup_type, detail::share(step, warmup)));
     }
     if (step < peak_end) return 1.0;
     if (step >= peak_end + decay) return options.min_lr_ratio;

@@ -117,6 +117,11 @@ TEST_CASE("warmup_stable_decay rises and falls as configured") {
   CHECK(linear(13) == doctest::Approx(0.8));
   CHECK(cosine(1) == doctest::Approx(0.2 + 0.8 * 0.5 * (1 - std::sqrt(0.5))));
   CHECK(cosine(13) == doctest::Approx(0.2 + 0.8 * 0.5 * (1 + std::sqrt(0.5))));
+  // num_cycles is that of the decay only.
+  const auto waves = make(SchedulerType::warmup_stable_decay, 4, 16,
+                          {{"num_decay_steps", 4}, {"warmup_type", "cosine"}, {"num_cycles", 1.5}});
+  CHECK(waves(2) == doctest::Approx(0.5));
+  CHECK(waves(13) == doctest::Approx(0.5 * (1 + std::cos(0.75 * std::numbers::pi))));
   CHECK(root(3) == doctest::Approx(0.2 + 0.8 * 0.5));
   CHECK(root(13) == doctest::Approx(0.2 + 0.8 * 0.5));
   CHECK(root(11) == 1);
