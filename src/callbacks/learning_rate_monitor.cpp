@@ -73,7 +73,8 @@ void LearningRateMonitor::log(const Context& e) const {
       if (log_momentum) {
         auto now = options["given"][i];
         now.update(options["changed"][i]);
-        if (const auto momentum = detail::momentum_in(now)) e.log(name + "-momentum", *momentum);
+        const auto momentum = groups[i].momentum ? groups[i].momentum : detail::momentum_in(now);
+        if (momentum) e.log(name + "-momentum", *momentum);
       }
       if (log_weight_decay) e.log(name + "-weight_decay", groups[i].weight_decay);
     }

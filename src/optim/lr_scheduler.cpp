@@ -76,11 +76,19 @@ void LRScheduler::start_from_initial_rates() {
 }
 
 LambdaLR::LambdaLR(Optimizer& optimizer, Schedule schedule)
+    : LambdaLR(optimizer, GroupSchedule(std::move(schedule))) {}
+
+LambdaLR::LambdaLR(Optimizer& optimizer, GroupSchedule schedule)
     : LRScheduler(optimizer), schedule_(std::move(schedule)) {
   set(0);
 }
 
 void LambdaLR::on_step() { set(step_count()); }
+
+void LambdaLR::load_own_state(const SchedulerState& state, std::int64_t steps) {
+  LRScheduler::load_own_state(state, steps);
+  set_momentum(steps);
+}
 
 void LambdaLR::renew(const SchedulerState&, std::int64_t steps) { set(steps); }
 
@@ -90,8 +98,14 @@ void LambdaLR::skip(std::int64_t steps) {
 }
 
 void LambdaLR::set(std::int64_t step) {
-  const double factor = schedule_(step);
-  for (ParamGroup& group : optimizer().param_groups()) group.lr = group.initial_lr * factor;
+  for (ParamGroup& group : optimizer().param_groups()) group.lr = schedule_.lr(step, group.initial_lr);
+  set_momentum(step);
+}
+
+void LambdaLR::set_momentum(std::int64_t step) {
+  if (!schedule_.momentum) return;
+  const double momentum = schedule_.momentum(step);
+  for (ParamGroup& group : optimizer().param_groups()) group.momentum = momentum;
 }
 
 TorchLRScheduler::TorchLRScheduler(Optimizer& optimizer, std::shared_ptr<torch::optim::LRScheduler> scheduler)

@@ -101,6 +101,30 @@ TEST_CASE("with new rates, a schedule that follows a metric keeps its history of
   CHECK(rates(*second) == Rates{2, 4});
 }
 
+TEST_CASE(
+    "a schedule may give each group a rate and a momentum, also when it is resumed or its rates are new") {
+  const auto first = optimizer_with(1), second = optimizer_with(1), third = optimizer_with(16);
+  const auto schedule = [] {
+    return etude::GroupSchedule(
+        [](std::int64_t step, double initial_lr) { return 3 + initial_lr / static_cast<double>(step + 1); },
+        [](std::int64_t step) { return 0.5 + 0.125 * static_cast<double>(step); });
+  };
+  etude::LambdaLR scheduler(*first, schedule());
+  CHECK(rates(*first) == Rates{4, 5});
+  CHECK(first->param_groups()[1].momentum == 0.5);
+  scheduler.step();
+  CHECK(rates(*first) == Rates{3.5, 4});
+  CHECK(first->param_groups()[1].momentum == 0.625);
+  etude::LambdaLR resumed(*second, schedule());
+  resumed.load_state(scheduler.state());
+  CHECK(rates(*second) == Rates{3.5, 4});
+  CHECK(second->param_groups()[0].momentum == 0.625);
+  etude::LambdaLR renewed(*third, schedule());
+  renewed.load_state(scheduler.state(), /*rates_are_new=*/true);
+  CHECK(rates(*third) == Rates{11, 19});
+  CHECK(third->param_groups()[0].momentum == 0.625);
+}
+
 TEST_CASE("a schedule can be moved to the step of a run that saved no schedule") {
   const auto first = optimizer_with(1), second = optimizer_with(1);
   etude::LambdaLR scheduler(*first, halving());

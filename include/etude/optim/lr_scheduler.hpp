@@ -10,7 +10,7 @@
 #include "etude/base/error.hpp"
 #include "etude/optim/metric_schedules.hpp"
 #include "etude/optim/optimizer.hpp"
-#include "etude/optim/schedules.hpp"
+#include "etude/optim/schedule.hpp"
 
 namespace etude::inline v0 {
 
@@ -85,13 +85,17 @@ class LRScheduler {
   std::int64_t step_count_ = 0;
 };
 
-/// lr = initial_lr * schedule(step) for each group, from step 0.
+/// Sets each group's learning rate, and its momentum if the schedule has one, to the schedule's values from
+/// step 0 on: with a Schedule, lr = initial_lr * schedule(step).
 class LambdaLR : public LRScheduler {
  public:
   LambdaLR(Optimizer& optimizer, Schedule schedule);
+  LambdaLR(Optimizer& optimizer, GroupSchedule schedule);
 
  protected:
   void on_step() override;
+
+  void load_own_state(const SchedulerState& state, std::int64_t steps) override;
 
   void renew(const SchedulerState&, std::int64_t steps) override;
 
@@ -99,8 +103,9 @@ class LambdaLR : public LRScheduler {
 
  private:
   void set(std::int64_t step);
+  void set_momentum(std::int64_t step);
 
-  Schedule schedule_;
+  GroupSchedule schedule_;
 };
 
 /// ReduceLROnPlateau or GreedyLR applied to an optimizer.

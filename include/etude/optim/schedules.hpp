@@ -1,19 +1,16 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "etude/optim/schedule.hpp"
 #include "etude/reflect/struct.hpp"
 #include "etude/training_arguments.hpp"
 
 namespace etude::inline v0 {
-
-/// The factor for the initial learning rate at a step; 0 is the first update.
-using Schedule = std::function<double(std::int64_t step)>;
 
 /// The options of the schedules, with Hugging Face's names and defaults.
 struct CosineOptions {
