@@ -3,6 +3,7 @@
 import re
 
 from headers import ALL, HEADERS, ROOT, balanced, cell, help_of, parts
+from schedule_table import schedules
 
 BEGINNING = """# Arguments
 
@@ -51,7 +52,12 @@ def enums():
     """The values of each enum, by its name."""
     text = "".join(path.read_text() for path in (HEADERS / "training_arguments.hpp", HEADERS / "formats" / "token_windows.hpp", TOOL / "by_name.hpp"))
     found = {name: [value.strip() for value in values.split(",")] for name, values in re.findall(r"ETUDE_ENUM\((\w+),([^)]*)\)", text)}
-    return found | {"OptimizerNames": re.findall(r"^  optimizer\((\w+),", (HEADERS / "optimizer_names.hpp").read_text(), re.M)}
+    optimizers = re.findall(r"^  optimizer\((\w+),", (HEADERS / "optimizer_names.hpp").read_text(), re.M)
+    return found | {"OptimizerNames": optimizers, "SchedulerType": [name for name, _ in schedules()]}
+
+
+# What stands below a heading.
+BELOW = {"Learning rate schedule": "[Learning rate schedules](schedules.md) has them all, with their options.\n\n"}
 
 
 def allowed(kind, values):
@@ -78,7 +84,7 @@ def page():
     values = enums()
     text = BEGINNING
     for heading, group in zip(GROUPS, groups):
-        text += table(f"## {heading}", group, values)
+        text += table(f"## {heading}\n\n{BELOW.get(heading, '')}".rstrip(), group, values)
     return (text + tool_tables(values)).rstrip() + "\n"
 
 

@@ -42,13 +42,19 @@ void check_lengths(const TrainingArguments& args, Faults& found) {
                 "a whole number of steps >= 0, or a fraction of all steps below 1");
 }
 
+void check_finite(const nlohmann::json& value, const std::string& path, Faults& found) {
+  if (value.is_number_float() && !std::isfinite(value.get<double>()))
+    found.add("{} is not finite: must be a finite number", path);
+  if (value.is_structured())
+    for (const auto& [name, item] : value.items())
+      check_finite(item, value.is_array() ? fmt::format("{}[{}]", path, name) : path + "." + name, found);
+}
+
 void check_kwargs(const TrainingArguments& args, Faults& found) {
   const auto& kwargs = args.lr_scheduler_kwargs;
   found.require(kwargs.is_object() || kwargs.is_null(), "lr_scheduler_kwargs", kwargs.type_name(),
                 "a JSON object");
-  for (const auto& [name, value] : kwargs.items())
-    if (value.is_number_float() && !std::isfinite(value.get<double>()))
-      found.add("lr_scheduler_kwargs.{} is not finite: must be a finite number", name);
+  check_finite(kwargs, "lr_scheduler_kwargs", found);
   try {
     parse_key_values(args.optim_args);
   } catch (const ArgumentError& error) {
@@ -60,10 +66,6 @@ void check_kwargs(const TrainingArguments& args, Faults& found) {
     found.add("parameter_groups is '{}': must be pattern: name=value, name=value; pattern: ..., but {}",
               args.parameter_groups, error.what());
   }
-}
-
-bool follows_a_metric(SchedulerType type) {
-  return type == SchedulerType::reduce_lr_on_plateau || type == SchedulerType::greedy;
 }
 
 void check_log_lines(const TrainingArguments& args, Faults& found) {
@@ -93,7 +95,7 @@ void check_intervals(const TrainingArguments& args, Faults& found) {
 /// Checks for arguments that need evaluations.
 void check_evaluations(const TrainingArguments& args, Faults& found) {
   const bool evaluates = args.eval_strategy != IntervalStrategy::no;
-  if (!evaluates && follows_a_metric(args.lr_scheduler_type))
+  if (!evaluates && traits_of(args.lr_scheduler_type).follows_metric)
     found.add(
         "lr_scheduler_type is {}: eval_strategy must be steps or epoch, since the schedule follows "
         "a metric of the evaluation",
@@ -102,7 +104,7 @@ void check_evaluations(const TrainingArguments& args, Faults& found) {
     found.add(
         "save_strategy is best: eval_strategy must be steps or epoch, since evaluation finds the best model");
   if (args.greater_is_better && !args.metric_for_best_model && !args.load_best_model_at_end &&
-      args.save_strategy != SaveStrategy::best && !follows_a_metric(args.lr_scheduler_type))
+      args.save_strategy != SaveStrategy::best && !traits_of(args.lr_scheduler_type).follows_metric)
     found.add("greater_is_better is {}: metric_for_best_model must be given, since it names the metric",
               *args.greater_is_better);
   if (!evaluates && args.load_best_model_at_end)
@@ -269,7 +271,7 @@ TrainingArguments normalized(TrainingArguments args) {
     args.eval_steps = args.logging_steps;
   }
   const bool needs_metric = args.load_best_model_at_end || args.save_strategy == SaveStrategy::best ||
-                            detail::follows_a_metric(args.lr_scheduler_type);
+                            traits_of(args.lr_scheduler_type).follows_metric;
   if (needs_metric && !args.metric_for_best_model) args.metric_for_best_model = "loss";
   if (args.metric_for_best_model) args.greater_is_better = is_greater_better(args);
   if (args.report)

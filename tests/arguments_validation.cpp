@@ -98,6 +98,8 @@ TEST_CASE("options of the schedule and of the optimizer can be parsed") {
   check_fault({.lr_scheduler_kwargs = 3}, "lr_scheduler_kwargs is number: must be a JSON object");
   check_fault({.lr_scheduler_kwargs = {{"power", nan_value}}},
               "lr_scheduler_kwargs.power is not finite: must be a finite number");
+  check_fault({.lr_scheduler_kwargs = {{"schedulers", {1, {{"gamma", infinity}}}}}},
+              "lr_scheduler_kwargs.schedulers[1].gamma is not finite: must be a finite number");
   check_fault({.optim_args = "momentum"},
               "optim_args is 'momentum': must be name=value,name=value, but 'momentum' is not name=value");
   check_good({.optim_args = "momentum=0.9,nesterov=true", .lr_scheduler_kwargs = nullptr});

@@ -1,6 +1,8 @@
 /// The parts that docs/own-trainer.md, docs/several-optimizers.md,
 /// docs/inside-a-program.md, docs/time-and-numbers.md,
-/// docs/precision-and-memory.md and docs/report.md show.
+/// docs/precision-and-memory.md, docs/report.md and docs/schedules.md show.
+
+#include <etude/optim/torch_schedules.hpp>
 
 #include "common.hpp"
 
@@ -128,6 +130,58 @@ void schedule() {
   check(
       trainer.train().global_step == 40,
       "a schedule is a function of the step");
+}
+
+void step_lr() {
+  auto args = small_arguments();
+  // [step_lr]
+  args.lr_scheduler_type = etude::SchedulerType::step_lr;
+  args.lr_scheduler_kwargs = {{"step_size", 1000}, {"gamma", 0.5}};
+  // [/step_lr]
+  etude::Trainer<> by_steps(
+      {.model = Net(),
+       .args = args,
+       .loss = torch::nn::CrossEntropyLoss(),
+       .train_dataset = points(400)});
+  by_steps.train();
+  check(
+      by_steps.get_learning_rates()[0] == args.learning_rate,
+      "the rate changes after 1000 steps");
+  // [step_lr_of_epochs]
+  etude::Trainer<> trainer(
+      {.model = Net(),
+       .args = args,
+       .loss = torch::nn::CrossEntropyLoss(),
+       .train_dataset = points(400),
+       .lr_scheduler =
+           [](const etude::TrainerRunConfig& run) -> etude::Schedule {
+         const auto epoch = run.num_update_steps_per_epoch;
+         return etude::StepLROptions{.step_size = 30 * epoch}.schedule({});
+       }});
+  // [/step_lr_of_epochs]
+  trainer.train();
+  check(
+      trainer.get_learning_rates()[0] == args.learning_rate,
+      "the rate changes after 30 epochs");
+}
+
+void sequential_lr() {
+  auto args = small_arguments();
+  // [sequential_lr]
+  args.lr_scheduler_type = etude::SchedulerType::sequential_lr;
+  args.lr_scheduler_kwargs = nlohmann::json::parse(R"({
+    "schedulers": [{"type": "linear_lr", "total_iters": 10},
+                   {"type": "cosine"}],
+    "milestones": [10]
+  })");
+  // [/sequential_lr]
+  etude::Trainer<> trainer(
+      {.model = Net(),
+       .args = args,
+       .loss = torch::nn::CrossEntropyLoss(),
+       .train_dataset = points(400)});
+  trainer.train();
+  check(trainer.get_learning_rates()[0] == 0, "the cosine ends at zero");
 }
 
 void own_loop() {
@@ -277,6 +331,7 @@ void reports() {
 
 int main() {
   return run(
-      own_loss, loss_in_parts, several_optimizers, phases, schedule, own_loop,
-      own_losses, resume, time_by_activity, memory, reports);
+      own_loss, loss_in_parts, several_optimizers, phases, schedule, step_lr,
+      sequential_lr, own_loop, own_losses, resume, time_by_activity, memory,
+      reports);
 }

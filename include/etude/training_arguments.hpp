@@ -28,9 +28,6 @@ nlohmann::json no_options();
 
 ETUDE_ENUM(IntervalStrategy, no, steps, epoch);
 ETUDE_ENUM(SaveStrategy, no, steps, epoch, best);
-ETUDE_ENUM(SchedulerType, linear, cosine, cosine_with_restarts, polynomial, constant, constant_with_warmup,
-           inverse_sqrt, reduce_lr_on_plateau, cosine_with_min_lr, cosine_warmup_with_min_lr,
-           warmup_stable_decay, greedy);
 /// The library that carries the messages between processes.
 ETUDE_ENUM(DdpBackend, gloo, nccl, mpi);
 ETUDE_ENUM(LogLevel, debug, info, warning, error, critical, passive);
@@ -41,6 +38,65 @@ ETUDE_ENUM(InputTokens, no, all, non_padding);
 /// The treatment of an update whose loss or gradients aren't finite.
 ETUDE_ENUM(OnNonFinite, ignore, stop, skip, restore);
 ETUDE_ENUM(SamplingStrategy, random, sequential, group_by_length);
+
+/// What a schedule needs, besides its options.
+struct SchedulerTraits {
+  /// Changes the learning rate after evaluations, by a metric.
+  bool follows_metric = false;
+  /// Its shape depends on the number of update steps of the training, whatever its options are.
+  bool needs_total_steps = false;
+  /// Has no warmup itself, so `warmup_steps` precede it.
+  bool begins_after_warmup = false;
+};
+
+/// Expands to `schedule(name, options, traits)` for each learning rate schedule: its name in
+/// `TrainingArguments::lr_scheduler_type`, the struct of its options, and its SchedulerTraits. First those of
+/// Hugging Face's Trainer, by its names, then those of torch.optim, by the names of their classes.
+// clang-format off
+#define ETUDE_DETAIL_FOR_SCHEDULES(schedule)                                                                     \
+  schedule(linear, LinearOptions, .needs_total_steps = true)                                                     \
+  schedule(cosine, CosineOptions, .needs_total_steps = true)                                                     \
+  schedule(cosine_with_restarts, CosineWithRestartsOptions, .needs_total_steps = true)                           \
+  schedule(polynomial, PolynomialOptions, .needs_total_steps = true)                                             \
+  schedule(constant, ConstantOptions, )                                                                          \
+  schedule(constant_with_warmup, ConstantWithWarmupOptions, )                                                    \
+  schedule(inverse_sqrt, InverseSqrtOptions, )                                                                   \
+  schedule(reduce_lr_on_plateau, ReduceLROnPlateauOptions, .follows_metric = true)                               \
+  schedule(cosine_with_min_lr, CosineWithMinLrOptions, .needs_total_steps = true)                                \
+  schedule(cosine_warmup_with_min_lr, CosineWarmupWithMinLrOptions, .needs_total_steps = true)                   \
+  schedule(warmup_stable_decay, WarmupStableDecayOptions, .needs_total_steps = true)                             \
+  schedule(greedy, GreedyLROptions, .follows_metric = true)                                                      \
+  schedule(step_lr, StepLROptions, .begins_after_warmup = true)                                                  \
+  schedule(multi_step_lr, MultiStepLROptions, .begins_after_warmup = true)                                       \
+  schedule(constant_lr, ConstantLROptions, .begins_after_warmup = true)                                          \
+  schedule(linear_lr, LinearLROptions, .begins_after_warmup = true)                                              \
+  schedule(exponential_lr, ExponentialLROptions, .begins_after_warmup = true)                                    \
+  schedule(polynomial_lr, PolynomialLROptions, .begins_after_warmup = true)                                      \
+  schedule(cosine_annealing_lr, CosineAnnealingLROptions, .begins_after_warmup = true)                           \
+  schedule(cosine_annealing_warm_restarts, CosineAnnealingWarmRestartsOptions, .begins_after_warmup = true)      \
+  schedule(cyclic_lr, CyclicLROptions, .begins_after_warmup = true)                                              \
+  schedule(one_cycle_lr, OneCycleLROptions, .begins_after_warmup = true)                                         \
+  schedule(sequential_lr, SequentialLROptions, .begins_after_warmup = true)                                      \
+  schedule(chained_scheduler, ChainedSchedulerOptions, .begins_after_warmup = true)
+// clang-format on
+
+#define ETUDE_DETAIL_SCHEDULE(name, options, ...) name,
+enum class SchedulerType { ETUDE_DETAIL_FOR_SCHEDULES(ETUDE_DETAIL_SCHEDULE) };
+#undef ETUDE_DETAIL_SCHEDULE
+
+#define ETUDE_DETAIL_SCHEDULE(name, options, ...) #name,
+[[maybe_unused]] constexpr auto etude_enum_names(SchedulerType) {
+  return std::to_array<std::string_view>({ETUDE_DETAIL_FOR_SCHEDULES(ETUDE_DETAIL_SCHEDULE)});
+}
+#undef ETUDE_DETAIL_SCHEDULE
+
+constexpr SchedulerTraits traits_of(SchedulerType type) {
+#define ETUDE_DETAIL_SCHEDULE(name, options, ...) SchedulerTraits{__VA_ARGS__},
+  constexpr SchedulerTraits traits[] = {ETUDE_DETAIL_FOR_SCHEDULES(ETUDE_DETAIL_SCHEDULE)};
+#undef ETUDE_DETAIL_SCHEDULE
+  const auto index = static_cast<std::size_t>(type);
+  return index < std::size(traits) ? traits[index] : SchedulerTraits{};
+}
 
 /// Expands to `tracker(name, callback, option)` for each tracker: its name in `TrainingArguments::report_to`
 /// and its callback, both the same as in Hugging Face's Trainer, and the CMake option that it needs.

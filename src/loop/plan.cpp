@@ -1,15 +1,14 @@
 #include "etude/loop/plan.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <string_view>
 
 #include "etude/base/counting.hpp"
 #include "etude/base/error.hpp"
+#include "etude/optim/schedules.hpp"
 
 namespace etude::inline v0 {
 
@@ -106,19 +105,15 @@ TrainPlan plan_training(const TrainingArguments& args, std::optional<std::int64_
 }
 
 TrainPlan plan_stepped_training(const TrainingArguments& args, bool has_own_schedule) {
-  using enum SchedulerType;
   if (args.max_steps > 0) return plan_training(args, std::nullopt);
   const auto require = [&](bool is_met, std::string_view why) {
     if (!is_met)
       throw ArgumentError(
           fmt::format("max_steps is {}: must be positive for a training by step() {}", args.max_steps, why));
   };
-  static constexpr std::array endless{constant, constant_with_warmup, inverse_sqrt, reduce_lr_on_plateau,
-                                      greedy};
   const auto type = args.lr_scheduler_type;
-  require(has_own_schedule || std::ranges::find(endless, type) != endless.end(),
-          fmt::format("with the lr_scheduler_type {}, which ends after that many; {} don't", type,
-                      fmt::join(endless, ", ")));
+  require(has_own_schedule || !needs_total_steps(type, args.lr_scheduler_kwargs),
+          fmt::format("with the lr_scheduler_type {}, which depends on them; constant doesn't", type));
   require(has_own_schedule || args.warmup_steps == 0 || args.warmup_steps >= 1,
           "if warmup_steps is a fraction of them");
   const auto is_share = [](const Interval& interval) { return interval.unit() == IntervalUnit::share; };

@@ -156,6 +156,21 @@ std::unique_ptr<Optimizer> make_optimizer(const TrainingArguments& args, const t
                                 [&](double decay) { return parameter_groups(module, decay); });
 }
 
+namespace detail {
+namespace {
+
+void require_momentum(Optimizer& optimizer, SchedulerType type) {
+  const auto options = optimizer.options_state()["given"][0];
+  for (const char* name : {"momentum", "beta1", "betas"})
+    if (const auto found = options.find(name); found != options.end() && !found->is_null()) return;
+  throw ArgumentError(fmt::format(
+      "lr_scheduler_kwargs of {}: cycle_momentum is true: must be false with {}, which has no momentum", type,
+      optimizer.type()));
+}
+
+}  // namespace
+}  // namespace detail
+
 std::unique_ptr<LRScheduler> make_scheduler(const TrainingArguments& args, Optimizer& optimizer,
                                             std::int64_t total_steps) {
   const SchedulerType type = args.lr_scheduler_type;
@@ -171,8 +186,13 @@ std::unique_ptr<LRScheduler> make_scheduler(const TrainingArguments& args, Optim
     GreedyLR rule(detail::schedule_options(type, kwargs, GreedyLROptions{.mode = mode}));
     return std::make_unique<MetricLR<GreedyLR>>(optimizer, rule);
   }
-  return std::make_unique<LambdaLR>(
-      optimizer, make_schedule(type, get_warmup_steps(args, total_steps), total_steps, initial_lr, kwargs));
+  GroupSchedule schedule = make_schedule(type,
+                                         {.warmup_steps = get_warmup_steps(args, total_steps),
+                                          .total_steps = total_steps,
+                                          .learning_rate = initial_lr},
+                                         kwargs);
+  if (schedule.momentum) detail::require_momentum(optimizer, type);
+  return std::make_unique<LambdaLR>(optimizer, std::move(schedule));
 }
 
 }  // namespace etude::inline v0

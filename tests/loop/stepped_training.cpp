@@ -238,8 +238,16 @@ TEST_CASE("without max_steps, what depends on it is refused by name") {
   CHECK(refused([](auto&) {}) == "nothing was thrown");
   CHECK(refused([](auto& args) { args.lr_scheduler_type = etude::SchedulerType::cosine; }) ==
         "max_steps is -1: must be positive for a training by step() with the lr_scheduler_type cosine, which "
-        "ends "
-        "after that many; constant, constant_with_warmup, inverse_sqrt, reduce_lr_on_plateau, greedy don't");
+        "depends on them; constant doesn't");
+  const auto one_cycle = [](auto& args) {
+    args.lr_scheduler_type = etude::SchedulerType::one_cycle_lr;
+    args.optim = etude::OptimizerNames::adam;
+  };
+  CHECK(toy::contains(refused(one_cycle), "the lr_scheduler_type one_cycle_lr, which depends on them"));
+  CHECK(refused([&](auto& args) {
+          one_cycle(args);
+          args.lr_scheduler_kwargs = {{"total_steps", 10}};
+        }) == "nothing was thrown");
   CHECK(refused([](auto& args) {
           args.logging_strategy = IntervalStrategy::steps;
           args.logging_steps = 0.1;

@@ -132,6 +132,13 @@ TEST_CASE("errors name optim_args that are unknown or invalid, and what is allow
 
 TEST_CASE("schedulers scale each group's initial learning rate, and resume exactly") {
   torch::nn::Linear module(3, 2);
+  const auto options_of_torch = nlohmann::json::parse(R"({
+    "step_lr": {"step_size": 2}, "multi_step_lr": {"milestones": [3]}, "exponential_lr": {"gamma": 0.9},
+    "cosine_annealing_lr": {"T_max": 10}, "cosine_annealing_warm_restarts": {"T_0": 3},
+    "polynomial_lr": {"total_iters": 20}, "cyclic_lr": {"base_lr": 0, "step_size_up": 4},
+    "sequential_lr": {"schedulers": [{"type": "linear_lr"}, {"type": "one_cycle_lr"}], "milestones": [5]},
+    "chained_scheduler": {"schedulers": [{"type": "cosine"}, {"type": "cyclic_lr", "base_lr": 0}]}
+  })");
   for (std::string_view name : etude::enum_names<etude::SchedulerType>) {
     CAPTURE(name);
     auto args = arguments(etude::OptimizerNames::sgd);
@@ -141,6 +148,8 @@ TEST_CASE("schedulers scale each group's initial learning rate, and resume exact
     if (name == "warmup_stable_decay") args.lr_scheduler_kwargs = {{"num_decay_steps", 3}};
     if (name == "greedy" || name == "reduce_lr_on_plateau")
       args.lr_scheduler_kwargs = {{"patience", 0}, {"factor", 0.5}};
+    const auto own = options_of_torch.find(std::string(name));
+    if (own != options_of_torch.end()) args.lr_scheduler_kwargs = *own;
     auto groups = etude::parameter_groups(*module, 0);
     groups[1].lr = 0.2;
     const auto optimizer = etude::make_optimizer(args, groups), second = etude::make_optimizer(args, groups);
@@ -157,6 +166,7 @@ TEST_CASE("schedulers scale each group's initial learning rate, and resume exact
     for (int i = 0; i < 5; ++i) {
       CHECK(resumed->get_last_lr() == scheduler->get_last_lr());
       CHECK(optimizer->param_groups()[1].lr == doctest::Approx(2 * optimizer->param_groups()[0].lr));
+      CHECK(second->param_groups()[1].momentum == optimizer->param_groups()[1].momentum);
       rates.push_back(scheduler->get_last_lr());
       step(*scheduler);
       step(*resumed);
@@ -194,6 +204,26 @@ TEST_CASE("a schedule that follows a metric knows from the arguments whether gre
     CHECK(rate(type, "loss", true) == doctest::Approx(up));
     CHECK(rate(type, "accuracy", {}, {{"mode", "min"}}) == doctest::Approx(down));
     CHECK(rate(type, "loss", {}, {{"mode", "max"}}) == doctest::Approx(up));
+  }
+}
+
+TEST_CASE("a schedule that changes the momentum needs an optimizer that has one") {
+  torch::nn::Linear module(3, 2);
+  const auto make = [&](etude::OptimizerNames optim, nlohmann::json kwargs) {
+    auto args = arguments(optim);
+    args.lr_scheduler_type = etude::SchedulerType::one_cycle_lr;
+    args.lr_scheduler_kwargs = std::move(kwargs);
+    const auto optimizer = etude::make_optimizer(args, *module);
+    etude::make_scheduler(args, *optimizer, 10);
+    return optimizer->param_groups().back().momentum;
+  };
+  using enum etude::OptimizerNames;
+  for (const auto optim : {sgd, adam, adamw_torch_fused, rmsprop, lion, sparse_adam})
+    CHECK(make(optim, {}) == 0.95);
+  for (const auto optim : {adagrad, adafactor}) {
+    CHECK_THROWS_WITH_AS(make(optim, {}), doctest::Contains("cycle_momentum is true: must be false with Ada"),
+                         etude::ArgumentError);
+    CHECK(make(optim, {{"cycle_momentum", false}}) == std::nullopt);
   }
 }
 

@@ -27,9 +27,12 @@ void check(const etude::Schedule& schedule, const std::vector<double>& expected)
   }
 }
 
+/// The factor for an initial learning rate `lr`.
 etude::Schedule make(SchedulerType type, std::int64_t warmup, std::int64_t total,
                      const nlohmann::json& kwargs = nullptr, double lr = 10) {
-  return etude::make_schedule(type, warmup, total, lr, kwargs);
+  const auto schedule =
+      etude::make_schedule(type, {.warmup_steps = warmup, .total_steps = total, .learning_rate = lr}, kwargs);
+  return [=](std::int64_t step) { return schedule.lr(step, lr) / lr; };
 }
 
 TEST_CASE("each schedule gives the reference's values") {
@@ -144,7 +147,8 @@ TEST_CASE("errors name options that are unknown, missing, contradictory or of th
         "lr_scheduler_kwargs of cosine: 'num_cycle' is unknown: must be one of num_cycles");
   fails(SchedulerType::cosine, {{"num_cycles", "many"}},
         "lr_scheduler_kwargs of cosine: num_cycles is \"many\": must be a number");
-  fails(SchedulerType::linear, {{"power", 2}}, "linear has no options");
+  fails(SchedulerType::linear, {{"power", 2}},
+        "lr_scheduler_kwargs of linear is {\"power\":2}: must be empty, since there are no options");
   fails(SchedulerType::polynomial, {{"lr_end", 10}}, "lr_end is 10: must be below the learning rate, 10");
   fails(SchedulerType::cosine_with_min_lr, nullptr, "exactly one of min_lr and min_lr_rate");
   fails(SchedulerType::cosine_with_min_lr, {{"min_lr", 1}, {"min_lr_rate", 0.1}},

@@ -17,11 +17,11 @@ ETUDE_ENUM(ThresholdMode, rel, abs);
 
 struct ReduceLROnPlateauOptions {
   ETUDE_STRUCT(ReduceLROnPlateauOptions,
-               (MetricMode, mode, "whether lower or higher is better", MetricMode::min),
+               (MetricMode, mode, "whether lower (min) or higher (max) is better", MetricMode::min),
                (double, factor, "factor for the learning rate" | above(0).below(1), 0.1),
                (std::int64_t, patience, "evaluations without improvement before a reduction", 10),
                (double, threshold, "minimum improvement", 1e-4),
-               (ThresholdMode, threshold_mode, "threshold relative to the best, or absolute",
+               (ThresholdMode, threshold_mode, "threshold relative to the best (rel), or absolute (abs)",
                 ThresholdMode::rel),
                (std::int64_t, cooldown, "evaluations to wait after a reduction", 0),
                (double, min_lr, "minimum learning rate", 0.0),
@@ -29,11 +29,12 @@ struct ReduceLROnPlateauOptions {
 };
 
 struct GreedyLROptions {
-  ETUDE_STRUCT(GreedyLROptions, (MetricMode, mode, "whether lower or higher is better", MetricMode::min),
+  ETUDE_STRUCT(GreedyLROptions,
+               (MetricMode, mode, "whether lower (min) or higher (max) is better", MetricMode::min),
                (double, factor, "learning rates are multiplied or divided by this" | above(0).below(1), 0.95),
                (std::int64_t, patience, "consecutive good or bad evaluations before a change", 10),
                (double, threshold, "minimum improvement", 1e-6),
-               (ThresholdMode, threshold_mode, "threshold relative to the best, or absolute",
+               (ThresholdMode, threshold_mode, "threshold relative to the best (rel), or absolute (abs)",
                 ThresholdMode::abs),
                (std::int64_t, cooldown, "evaluations to wait after a reduction", 0),
                (std::int64_t, warmup, "evaluations to wait after an increase", 0),

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <utility>
 
 namespace etude::inline v0 {
@@ -22,6 +23,14 @@ struct GroupSchedule {
 
   Rate lr;
   Momentum momentum;  ///< Empty if the schedule doesn't change the momentum.
+};
+
+/// The training that a schedule is made for.
+struct SchedulePlan {
+  std::int64_t warmup_steps = 0;
+  std::int64_t total_steps = 0;               ///< update steps of the training, warmup included
+  double learning_rate = 0;                   ///< initial learning rate of the first parameter group
+  std::string where = "lr_scheduler_kwargs";  ///< beginning of error messages
 };
 
 }  // namespace etude::inline v0

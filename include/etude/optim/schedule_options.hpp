@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
-#include "etude/base/error.hpp"
 #include "etude/optim/read_options.hpp"
+#include "etude/optim/schedule.hpp"
+#include "etude/reflect/check_fields.hpp"
 #include "etude/reflect/enum.hpp"
 #include "etude/training_arguments.hpp"
 
@@ -19,6 +22,26 @@ Options schedule_options(SchedulerType type, const nlohmann::json& kwargs, Optio
   return options;
 }
 
-void no_schedule_options(SchedulerType type, const nlohmann::json& kwargs);
+/// Throws an ArgumentError that lists all options outside their allowed values.
+template <typename Options>
+void check_schedule(const Options& options, const SchedulePlan& plan) {
+  check_fields(options, plan.where + ": ");
+}
+
+/// A schedule in the list `schedulers` of another one.
+struct SchedulePart {
+  SchedulerType type = {};
+  double warmup_steps = 0;
+  nlohmann::json options;
+  std::string where;
+
+  bool needs_total_steps() const;
+
+  /// `steps` are those of this part.
+  GroupSchedule schedule(const SchedulePlan& plan, std::int64_t steps) const;
+};
+
+/// Reads `schedulers[index]`. Throws ArgumentError for a wrong type or warmup; `where` begins its message.
+SchedulePart read_part(const nlohmann::json& value, std::size_t index, std::string_view where);
 
 }  // namespace etude::inline v0::detail
