@@ -41,7 +41,8 @@ ParameterRules follow_freezing_rules(const TrainingArguments& args, const NamedT
 
 /// Makes the scheduler that `args.lr_scheduler_type` names, for `total_steps` updates. A scheduler that
 /// follows a metric takes its mode from `is_greater_better(args)`, unless `lr_scheduler_kwargs` has a `mode`.
-/// The optimizer must outlive it. Throws ArgumentError for unknown or invalid options.
+/// The optimizer must outlive it. Throws ArgumentError for unknown or invalid options, and if the schedule
+/// changes the momentum but the optimizer has none.
 std::unique_ptr<LRScheduler> make_scheduler(const TrainingArguments& args, Optimizer& optimizer,
                                             std::int64_t total_steps);
 
