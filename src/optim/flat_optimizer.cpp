@@ -19,19 +19,9 @@
 #include <vector>
 
 #include "etude/base/error.hpp"
-#include "etude/optim/clipping.hpp"
 #include "etude/optim/cpu_kernels.hpp"
 
 namespace etude::inline v0 {
-
-torch::Tensor FlatOptimizer::clip_grad_norm_in_step(double max_norm) {
-  if (!uses_kernels()) return clip_grad_norm(max_norm);
-  const torch::Tensor norm = grad_norm();
-  gradient_scale_ = clip_factor(norm, max_norm);
-  return norm;
-}
-
-void FlatOptimizer::zero_grad() { flat_.zero_grad(/*apart=*/uses_kernels()); }
 
 FlatOptimizer::FlatOptimizer(const std::vector<ParameterGroup>& groups, double lr, double weight_decay,
                              std::vector<Moment> moments, const Kernels& kernels,
@@ -51,10 +41,6 @@ OptimizerTraits FlatOptimizer::traits() const {
 std::vector<double> FlatOptimizer::numbers(const ParamGroup& /*group*/, std::int64_t /*steps*/) { return {}; }
 
 void FlatOptimizer::update_by_libtorch(const Lists&, const ParamGroup&, std::int64_t /*steps*/) {}
-
-torch::Tensor FlatOptimizer::scaled(const torch::Tensor& gradients) const {
-  return gradient_scale_ == 1 ? gradients : gradients.mul(gradient_scale_);
-}
 
 void FlatOptimizer::update() {
   const std::vector<FlatRange>& ranges = begin_step();
@@ -76,7 +62,6 @@ void FlatOptimizer::update() {
       update_pieces(i, groups_[ranges[i].group], ranges[i].steps);
   }
   clear_lists();
-  gradient_scale_ = 1;
   if (layout_->is_sharded()) flat_.gather_values();
 }
 

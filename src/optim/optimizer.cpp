@@ -15,6 +15,7 @@
 
 #include "etude/base/error.hpp"
 #include "etude/libtorch/storage.hpp"
+#include "etude/optim/clipping.hpp"
 #include "etude/optim/flat_parameters.hpp"
 #include "etude/optim/group_options.hpp"
 #include "etude/optim/parameter_groups.hpp"
@@ -52,6 +53,7 @@ torch::Tensor Optimizer::step(const Closure& closure) {
   }
   const torch::NoGradGuard no_grad;
   update();
+  gradient_scale_ = 1;
   return loss;
 }
 
@@ -83,9 +85,20 @@ void Optimizer::prepare_captured_step() {}
 
 void Optimizer::count_replayed_step() {}
 
-void Optimizer::zero_grad() { flat_.zero_grad(); }
+void Optimizer::zero_grad() { flat_.zero_grad(/*apart=*/uses_kernels()); }
 
-torch::Tensor Optimizer::clip_grad_norm_in_step(double max_norm) { return clip_grad_norm(max_norm); }
+torch::Tensor Optimizer::clip_grad_norm_in_step(double max_norm) {
+  if (!uses_kernels()) return clip_grad_norm(max_norm);
+  const torch::Tensor norm = grad_norm();
+  gradient_scale_ = clip_factor(norm, max_norm);
+  return norm;
+}
+
+bool Optimizer::uses_kernels() const { return false; }
+
+torch::Tensor Optimizer::scaled(const torch::Tensor& gradients) const {
+  return gradient_scale_ == 1 ? gradients : gradients.mul(gradient_scale_);
+}
 
 std::vector<ParamGroup>& Optimizer::param_groups() { return groups_; }
 

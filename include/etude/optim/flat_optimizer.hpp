@@ -24,10 +24,6 @@ namespace etude::inline v0 {
 /// unchanged overrides `sparse_fault`: `update_range` then gets the rows of sparse gradients.
 class FlatOptimizer : public Optimizer {
  public:
-  torch::Tensor clip_grad_norm_in_step(double max_norm) override;
-
-  void zero_grad() override;
-
   bool offload_moments() override;
 
   OptimizerTraits traits() const override;
@@ -105,13 +101,12 @@ class FlatOptimizer : public Optimizer {
   virtual void update_by_libtorch(const Lists& lists, const ParamGroup& group, std::int64_t steps);
 
   bool in_one_pass() const { return kernels_.has_one_pass; }
-  double gradient_scale() const { return gradient_scale_; }
-  /// The gradients times `gradient_scale()`.
-  torch::Tensor scaled(const torch::Tensor& gradients) const;
 
   detail::Bfloat16Rounding rounding_of(const Range& range, std::int64_t steps) const;
 
   void update() override;
+
+  bool uses_kernels() const override;
 
   NamedTensors moments(std::size_t slot) override;
 
@@ -129,10 +124,6 @@ class FlatOptimizer : public Optimizer {
     Range range;
     std::size_t slot = 0;
   };
-
-  /// True if Etude's kernels do the update; they run only on the CPU. Gradients that they can't handle stay
-  /// flat.
-  bool uses_kernels() const;
 
   /// Clears the lists but keeps their memory.
   void clear_lists();
@@ -204,7 +195,6 @@ class FlatOptimizer : public Optimizer {
   Lists lists_;  // empty between steps, kept for its memory
   std::uint64_t generation_ = no_generation;
   torch::Tensor count_;  // the number of steps, which `lists_` refers to
-  double gradient_scale_ = 1;
   bool is_offloaded_ = false;
   std::map<std::size_t, HostStage> stages_;  // by buffer, if offloaded
   bool is_capturable_ = false;

@@ -60,7 +60,7 @@ class Optimizer {
   torch::Tensor clip_grad_norm(double max_norm) { return flat_.clip_grad_norm(max_norm); }
   /// The same, but only for the next step: if possible, the gradients stay unchanged and the step scales them
   /// on the fly, which saves a pass.
-  virtual torch::Tensor clip_grad_norm_in_step(double max_norm);
+  torch::Tensor clip_grad_norm_in_step(double max_norm);
   /// From now on, keeps the moments in CPU memory and computes the updates there. Returns false, and changes
   /// nothing, if this optimizer can't do that.
   virtual bool offload_moments();
@@ -132,6 +132,14 @@ class Optimizer {
   /// Updates every parameter that has a gradient. Calls `begin_step` first.
   virtual void update() = 0;
 
+  /// True if `update` multiplies the gradients by `gradient_scale()` in Etude's kernels, which take them
+  /// wherever autograd left them.
+  virtual bool uses_kernels() const;
+
+  double gradient_scale() const { return gradient_scale_; }
+  /// The gradients times `gradient_scale()`.
+  torch::Tensor scaled(const torch::Tensor& gradients) const;
+
   /// `begin_step` of the flat parameters. Throws ArgumentError for a sparse gradient with a `sparse_fault`.
   const std::vector<FlatRange>& begin_step();
 
@@ -185,6 +193,8 @@ class Optimizer {
 
   void check_leftovers(const NamedTensors& state, const std::vector<SlotState>& loaded,
                        const std::unordered_map<std::string_view, const torch::Tensor*>& leftovers) const;
+
+  double gradient_scale_ = 1;
 };
 
 }  // namespace etude::inline v0

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "etude/optim/block_quantization.hpp"
-#include "etude/optim/clipping.hpp"
 #include "etude/optim/cpu_kernels.hpp"
 #include "etude/optim/one_pass.hpp"
 #include "etude/reflect/check_fields.hpp"
@@ -33,20 +32,10 @@ bool AdamW8bit::uses_kernels() const {
          });
 }
 
-torch::Tensor AdamW8bit::clip_grad_norm_in_step(double max_norm) {
-  if (!uses_kernels()) return clip_grad_norm(max_norm);
-  const torch::Tensor norm = grad_norm();
-  gradient_scale_ = clip_factor(norm, max_norm);
-  return norm;
-}
-
-void AdamW8bit::zero_grad() { flat_.zero_grad(/*apart=*/uses_kernels()); }
-
 void AdamW8bit::update() {
   for (const FlatRange& range : begin_step())
     for (std::size_t i = range.first; i < range.last; ++i)
       if (flat_.layout()->slots[i].size > 0) update_parameter(i, groups_[range.group], range.steps);
-  gradient_scale_ = 1;
 }
 
 NamedTensors AdamW8bit::moments(std::size_t slot) {
@@ -85,7 +74,7 @@ void AdamW8bit::update_parameter(std::size_t slot, const ParamGroup& group, std:
   const torch::Tensor values = parameter.to(type).contiguous();
   const torch::Tensor gradients = flat_.parameter(slot).grad().to(type).contiguous();
   const auto n = static_cast<double>(steps);
-  const Step step{.scale = gradient_scale_,
+  const Step step{.scale = gradient_scale(),
                   .keep = 1 - group.lr * group.weight_decay,
                   .beta1 = options_.beta1,
                   .beta2 = options_.beta2,

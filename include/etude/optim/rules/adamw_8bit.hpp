@@ -32,14 +32,12 @@ class AdamW8bit : public Optimizer {
 
   explicit AdamW8bit(const std::vector<ParameterGroup>& groups, const AdamW8bitOptions& options = {});
 
-  torch::Tensor clip_grad_norm_in_step(double max_norm) override;
-
-  void zero_grad() override;
-
  protected:
   nlohmann::ordered_json own_options() const override;
 
   void update() override;
+
+  bool uses_kernels() const override;
 
   NamedTensors moments(std::size_t slot) override;
 
@@ -56,7 +54,6 @@ class AdamW8bit : public Optimizer {
     double scale, keep, beta1, beta2, eps, correction, rate;
   };
 
-  bool uses_kernels() const;
   Moments& moments_of(std::size_t slot);
   void update_parameter(std::size_t slot, const ParamGroup& group, std::int64_t steps);
   static void update_in_one_pass(const torch::Tensor& values, const torch::Tensor& gradients,
@@ -66,7 +63,6 @@ class AdamW8bit : public Optimizer {
 
   std::map<std::string, Moments> moments_;
   AdamW8bitOptions options_;
-  double gradient_scale_ = 1;
 };
 
 }  // namespace etude::inline v0
