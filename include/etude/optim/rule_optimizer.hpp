@@ -26,12 +26,14 @@ namespace etude::inline v0 {
 struct Moment {
   std::string_view name;
   double initial = 0;
+  bool has_sign = true;  ///< false if it is never negative
 };
 
 /// A moment that only some options need. Where it isn't kept, `update` gets an `Absent` for it.
 struct OptionalMoment {
   std::string_view name;
   bool is_kept;
+  bool has_sign = true;
 };
 struct Absent {};
 
@@ -142,6 +144,46 @@ void update_by_rule(const Rule& rule, V& value, const V& gradient, const Numbers
   (std::make_index_sequence<kept.size()>());
 }
 
+/// The moments that are kept.
+template <class... Moments>
+std::vector<Moment> kept_moments(const std::tuple<Moments...>& moments) {
+  std::vector<Moment> result;
+  const auto add = [&](const auto& moment) {
+    if constexpr (std::is_same_v<decltype(moment), const OptionalMoment&>) {
+      if (moment.is_kept) result.push_back({.name = moment.name, .has_sign = moment.has_sign});
+    } else {
+      result.push_back(moment);
+    }
+  };
+  std::apply([&](const auto&... each) { (add(each), ...); }, moments);
+  return result;
+}
+
+/// The update of `rule` as `one_pass` takes it.
+template <auto kept, class Rule, std::size_t size>
+auto kernel_of(const Rule& rule, const std::array<double, size>& numbers, double gradient_scale) {
+  // A new rule lacks what `rule` remembers, so a kernel can keep all of it in registers.
+  return [fresh = Rule{rule.options}, numbers, gradient_scale](auto& value, auto gradient, auto&... moments) {
+    gradient = gradient * gradient_scale;
+    update_by_rule<kept>(fresh, value, gradient, numbers, moments...);
+  };
+}
+
+/// Updates tensors with LibTorch's operators.
+template <auto kept, class Rule, class Numbers>
+void update_by_operators(const Rule& rule, const torch::Tensor& values, const torch::Tensor& gradients,
+                         const std::vector<torch::Tensor>& moments, const Numbers& numbers) {
+  Elements value = Elements::stored_in(values);
+  const Elements gradient(gradients);
+  [&]<std::size_t... M>(std::index_sequence<M...>) {
+    std::array<Elements, sizeof...(M)> state{Elements::stored_in(moments[M])...};
+    update_by_rule<kept>(rule, value, gradient, numbers, state[M]...);
+    (state[M].store(), ...);
+  }
+  (std::make_index_sequence<number_kept<kept>>());
+  value.store();
+}
+
 }  // namespace detail
 
 template <class Rule>
@@ -197,36 +239,23 @@ template <class Rule>
 template <auto kept, std::size_t size>
 bool RuleOptimizer<Rule>::update_in_lanes(const Range& range, const std::array<double, size>& numbers,
                                           std::int64_t steps) const {
-  // A new rule lacks what `rule_` remembers, so a kernel can keep all of it in registers.
-  const auto update = [rule = Rule{rule_.options}, numbers, scale = gradient_scale()](
-                          auto& value, auto gradient, auto&... moments) {
-    gradient = gradient * scale;
-    detail::update_by_rule<kept>(rule, value, gradient, numbers, moments...);
-  };
-  return detail::one_pass<detail::number_kept<kept>>(range.values, range.gradients, range.moments, update,
-                                                     rounding_of(range, steps));
+  return detail::one_pass<detail::number_kept<kept>>(
+      range.values, range.gradients, range.moments, detail::kernel_of<kept>(rule_, numbers, gradient_scale()),
+      rounding_of(range, steps));
 }
 
 template <class Rule>
 template <auto kept, std::size_t size>
 void RuleOptimizer<Rule>::update_by_operators(const Range& range,
                                               const std::array<double, size>& numbers) const {
-  using detail::Elements;
-  Elements value = Elements::stored_in(range.values);
-  const Elements gradient(scaled(range.gradients));
-  [&]<std::size_t... M, std::size_t... N>(std::index_sequence<M...>, std::index_sequence<N...>) {
-    std::array<Elements, sizeof...(M)> moments{Elements::stored_in(range.moments[M])...};
-    const auto update = [&](const auto& now) {
-      detail::update_by_rule<kept>(rule_, value, gradient, now, moments[M]...);
-    };
-    if (range.numbers.defined())
-      update(std::array{Elements(range.numbers.select(0, N))...});
-    else
-      update(numbers);
-    (moments[M].store(), ...);
+  const auto update = [&](const auto& now) {
+    detail::update_by_operators<kept>(rule_, range.values, scaled(range.gradients), range.moments, now);
+  };
+  if (!range.numbers.defined()) return update(numbers);
+  [&]<std::size_t... N>(std::index_sequence<N...>) {
+    update(std::array{detail::Elements(range.numbers.select(0, N))...});
   }
-  (std::make_index_sequence<detail::number_kept<kept>>(), std::make_index_sequence<size>());
-  value.store();
+  (std::make_index_sequence<size>());
 }
 
 template <class Rule>
@@ -241,14 +270,8 @@ void RuleOptimizer<Rule>::update_by_libtorch(const Lists& lists, const ParamGrou
 template <class Rule>
 std::vector<FlatOptimizer::Moment> RuleOptimizer<Rule>::kept_moments(const Options& options) {
   std::vector<FlatOptimizer::Moment> result;
-  const auto add = [&](const auto& moment) {
-    if constexpr (std::is_same_v<decltype(moment), const OptionalMoment&>) {
-      if (moment.is_kept) result.push_back({std::string(moment.name)});
-    } else {
-      result.push_back({std::string(moment.name), moment.initial});
-    }
-  };
-  std::apply([&](const auto&... each) { (add(each), ...); }, Rule::moments(options));
+  for (const auto& moment : detail::kept_moments(Rule::moments(options)))
+    result.push_back({std::string(moment.name), moment.initial});
   return result;
 }
 

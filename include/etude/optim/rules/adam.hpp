@@ -32,12 +32,15 @@ using AdamWOptions = AnyAdamOptions<true>;
 
 namespace detail {
 
-template <bool decoupled>
+template <bool decoupled, class OptionsOf = AnyAdamOptions<decoupled>>
 struct AnyAdamRule {
-  using Options = AnyAdamOptions<decoupled>;
+  using Options = OptionsOf;
 
   static auto moments(const Options& o) {
-    return std::tuple(Moment{"exp_avg"}, Moment{"exp_avg_sq"}, OptionalMoment{"max_exp_avg_sq", o.amsgrad});
+    bool amsgrad = false;
+    if constexpr (requires { o.amsgrad; }) amsgrad = o.amsgrad;
+    return std::tuple(Moment{"exp_avg"}, Moment{.name = "exp_avg_sq", .has_sign = false},
+                      OptionalMoment{"max_exp_avg_sq", amsgrad, /*has_sign=*/false});
   }
 
   auto numbers(const RuleStep& s) const {

@@ -1,12 +1,9 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <nlohmann/json_fwd.hpp>
-#include <string>
-#include <vector>
 
-#include "etude/optim/optimizer.hpp"
+#include "etude/optim/eight_bit_optimizer.hpp"
+#include "etude/optim/rules/adam.hpp"
 #include "etude/reflect/struct.hpp"
 
 namespace etude::inline v0 {
@@ -21,48 +18,9 @@ struct AdamW8bitOptions {
                 "parameters with fewer elements keep float32 moments" | at_least(0), 4096));
 };
 
-/// AdamW whose moments take 8 bits per element plus a float32 scale per block of 256 elements, in the
-/// parameter's logical order (Dettmers et al. 2022, "8-bit Optimizers via Block-wise Quantization"), with the
-/// codes of bitsandbytes. Half-precision parameters are computed in float32. On the CPU, float32 parameters
-/// are updated in one pass; float64 parameters and other devices use operators that make temporary copies of
-/// one parameter at a time.
-class AdamW8bit : public Optimizer {
- public:
-  using Options = AdamW8bitOptions;
-
-  explicit AdamW8bit(const std::vector<ParameterGroup>& groups, const AdamW8bitOptions& options = {});
-
- protected:
-  nlohmann::ordered_json own_options() const override;
-
-  void update() override;
-
-  bool uses_kernels() const override;
-
-  NamedTensors moments(std::size_t slot) override;
-
-  void reset_moments(std::size_t slot) override;
-
- private:
-  struct Moments {
-    torch::Tensor mean, square;                // 8-bit codes if there are scales, otherwise plain values
-    torch::Tensor mean_absmax, square_absmax;  // the scales; undefined for small parameters
-  };
-
-  /// The coefficients of an update.
-  struct Step {
-    double scale, keep, beta1, beta2, eps, correction, rate;
-  };
-
-  Moments& moments_of(std::size_t slot);
-  void update_parameter(std::size_t slot, const ParamGroup& group, std::int64_t steps);
-  static void update_in_one_pass(const torch::Tensor& values, const torch::Tensor& gradients,
-                                 const Moments& of, const Step& step);
-  static void update_by_operators(const torch::Tensor& values, const torch::Tensor& gradients,
-                                  const Moments& of, const Step& step);
-
-  std::map<std::string, Moments> moments_;
-  AdamW8bitOptions options_;
-};
+/// AdamW with 8-bit moments, as bitsandbytes' AdamW8bit: see EightBitOptimizer.
+struct AdamW8bitRule : detail::AnyAdamRule<true, AdamW8bitOptions> {};
+using AdamW8bit = EightBitOptimizer<AdamW8bitRule>;
+extern template class EightBitOptimizer<AdamW8bitRule>;
 
 }  // namespace etude::inline v0
