@@ -39,6 +39,7 @@ struct OptimizerTraits {
   optimizer(lbfgs, LBFGS, (), .needs_closure = true)                                                         \
   optimizer(adafactor, Adafactor, ())                                                                        \
   optimizer(lion, Lion, (), .is_elementwise = true, .rounds_bfloat16 = true)                                 \
+  optimizer(lion_8bit, Lion8bit, ())                                                                         \
   optimizer(sparse_adam, SparseAdam, (), .takes_sparse_gradients = true)
 // clang-format on
 

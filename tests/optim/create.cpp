@@ -57,7 +57,7 @@ TEST_CASE("every optimizer takes a sparse gradient, or refuses it with its name 
   const std::map<std::string_view, std::string> refused{
       {"adamw_torch", "AdamW"}, {"adamw_torch_fused", "AdamW"}, {"adamw_8bit", "AdamW8bit"},
       {"adam", "Adam"},         {"rmsprop", "RMSprop"},         {"adafactor", "Adafactor"},
-      {"lion", "Lion"}};
+      {"lion", "Lion"},         {"lion_8bit", "Lion8bit"}};
   for (std::string_view name : etude::enum_names<etude::OptimizerNames>) {
     CAPTURE(name);
     torch::manual_seed(0);

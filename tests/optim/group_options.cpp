@@ -17,6 +17,7 @@
 #include "etude/optim/rules/adamw_8bit.hpp"
 #include "etude/optim/rules/lbfgs.hpp"
 #include "etude/optim/rules/lion.hpp"
+#include "etude/optim/rules/lion_8bit.hpp"
 #include "etude/optim/rules/rmsprop.hpp"
 #include "etude/optim/rules/sgd.hpp"
 #include "etude/optim/torch_optimizer.hpp"
@@ -96,6 +97,7 @@ TEST_CASE("each optimizer stores its type and all its options") {
   check(etude::Lion(groups()), "Lion", etude::LionOptions());
   check(etude::Adafactor(groups()), "Adafactor", etude::AdafactorOptions());
   check(etude::AdamW8bit(groups()), "AdamW8bit", etude::AdamW8bitOptions());
+  check(etude::Lion8bit(groups()), "Lion8bit", etude::Lion8bitOptions());
   check(etude::LBFGS(etude::parameter_groups(groups()[0].parameters, 0)), "LBFGS", etude::LBFGSOptions());
 }
 

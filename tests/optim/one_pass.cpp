@@ -13,6 +13,7 @@
 #include "etude/optim/rules/adam.hpp"
 #include "etude/optim/rules/adamw_8bit.hpp"
 #include "etude/optim/rules/lion.hpp"
+#include "etude/optim/rules/lion_8bit.hpp"
 #include "etude/optim/rules/rmsprop.hpp"
 #include "etude/optim/rules/sgd.hpp"
 
@@ -50,6 +51,7 @@ TEST_CASE("clipping inside the step equals clipping before it, for every kernel 
       {"AdamW, amsgrad", maker<etude::AdamW>(etude::AdamWOptions{.amsgrad = true})},
       {"AdamW by operators", maker<etude::AdamW>(etude::AdamWOptions{.fused = false})},
       {"AdamW8bit", maker<etude::AdamW8bit>(etude::AdamW8bitOptions{})},
+      {"Lion8bit", maker<etude::Lion8bit>(etude::Lion8bitOptions{.lr = 0.1})},
       {"Adam", maker<etude::Adam>(etude::AdamOptions{.weight_decay = 0.1})},
       {"SGD", maker<etude::SGD>(etude::SGDOptions{.lr = 0.1})},
       {"SGD, momentum", maker<etude::SGD>(etude::SGDOptions{.lr = 0.1, .momentum = 0.9, .nesterov = true})},

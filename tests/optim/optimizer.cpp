@@ -9,6 +9,7 @@
 #include "etude/optim/rules/adam.hpp"
 #include "etude/optim/rules/adamw_8bit.hpp"
 #include "etude/optim/rules/lion.hpp"
+#include "etude/optim/rules/lion_8bit.hpp"
 #include "etude/optim/rules/rmsprop.hpp"
 #include "etude/optim/rules/sgd.hpp"
 
@@ -49,7 +50,8 @@ std::vector<beside_torch::Ours> all_kinds() {
           beside_torch::ours<etude::RMSprop>(etude::RMSpropOptions{.momentum = 0.9, .centered = true}),
           beside_torch::ours<etude::Lion>(etude::LionOptions{}),
           beside_torch::ours<etude::Adafactor>(etude::AdafactorOptions{.beta1 = 0.9}),
-          beside_torch::ours<etude::AdamW8bit>(etude::AdamW8bitOptions{.min_8bit_size = 20})};
+          beside_torch::ours<etude::AdamW8bit>(etude::AdamW8bitOptions{.min_8bit_size = 20}),
+          beside_torch::ours<etude::Lion8bit>(etude::Lion8bitOptions{.min_8bit_size = 20})};
 }
 
 TEST_CASE("a run that is stored and loaded midway equals one that isn't, for each optimizer") {

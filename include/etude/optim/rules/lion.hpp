@@ -19,10 +19,11 @@ struct LionOptions {
                (std::int64_t, seed, "seed of stochastic rounding" | at_least(0), 0));
 };
 
-/// Lion (Chen et al. 2023): moves every element by lr, in the direction of the sign of beta1 * momentum + (1
-/// - beta1) * gradient.
-struct LionRule {
-  using Options = LionOptions;
+namespace detail {
+
+template <class OptionsOf>
+struct AnyLionRule {
+  using Options = OptionsOf;
 
   static auto moments(const Options&) { return std::tuple(Moment{"exp_avg"}); }
 
@@ -38,6 +39,11 @@ struct LionRule {
   Options options;
 };
 
+}  // namespace detail
+
+/// Lion (Chen et al. 2023): moves every element by lr, in the direction of the sign of beta1 * momentum + (1
+/// - beta1) * gradient.
+struct LionRule : detail::AnyLionRule<LionOptions> {};
 using Lion = RuleOptimizer<LionRule>;
 extern template class RuleOptimizer<LionRule>;
 
