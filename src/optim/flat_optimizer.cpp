@@ -234,30 +234,26 @@ NamedTensors FlatOptimizer::moments(std::size_t slot) {
 Optimizer::NamedSizes FlatOptimizer::moment_sizes(std::size_t slot) {
   NamedSizes result;
   const FlatSlot& place = flat_.layout()->slots[slot];
+  const MomentSizes compensation{std::string(detail::compensation_name), place.sizes, at::kShort,
+                                 SavedMoment::optional};
   for (std::size_t m = 0; m < count_of_moments(flat_.layout()->buffers[place.buffer].options); ++m)
-    result.push_back({moments_[m].name, place.sizes,
-                      moments_[m].name == detail::compensation_name ? at::kShort : at::kFloat});
+    result.push_back(moments_[m].name == compensation.name ? compensation
+                                                           : MomentSizes{moments_[m].name, place.sizes});
+  if (rounding_ && (result.empty() || result.back().name != compensation.name)) {
+    result.push_back(compensation);
+    result.back().saved = SavedMoment::ignored;
+  }
   return result;
-}
-
-void FlatOptimizer::reset_moments(std::size_t slot) {
-  if (layout_ != flat_.layout()) adopt_layout();
-  const FlatSlot& place = layout_->slots[slot];
-  for (const FlatSegment& segment : layout_->segments(place.buffer, place.offset, place.offset + place.size))
-    for (std::size_t m = 0; m < count_of_moments(layout_->buffers[place.buffer].options); ++m)
-      buffers_[m][place.buffer].narrow(0, segment.kept, segment.size).fill_(moments_[m].initial);
 }
 
 void FlatOptimizer::set_moments(std::size_t slot, const std::vector<torch::Tensor>& values) {
   if (layout_ != flat_.layout()) adopt_layout();
   const FlatSlot& place = layout_->slots[slot];
-  reset_moments(slot);
+  for (const FlatSegment& segment : layout_->segments(place.buffer, place.offset, place.offset + place.size))
+    for (std::size_t m = 0; m < count_of_moments(layout_->buffers[place.buffer].options); ++m)
+      buffers_[m][place.buffer].narrow(0, segment.kept, segment.size).fill_(moments_[m].initial);
   for (std::size_t m = 0; m < values.size(); ++m)
     if (values[m].defined()) store(place, buffers_[m][place.buffer], values[m]);
-}
-
-bool FlatOptimizer::may_lack(std::string_view moment) const {
-  return rounding_ && moment == detail::compensation_name;
 }
 
 void FlatOptimizer::store(const FlatSlot& slot, const torch::Tensor& owned,

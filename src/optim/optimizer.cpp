@@ -247,10 +247,14 @@ std::vector<Optimizer::SlotState> Optimizer::match(const NamedTensors& state) {
     if (step == given.end()) continue;
     loaded[i].steps = detail::steps_in(name, *step->second);
     given.erase(step);
-    for (const auto& [key, sizes, type] : moment_sizes(i)) {
+    for (const auto& [key, sizes, type, saved] : moment_sizes(i)) {
       const auto moment = given.find(name + "." + key);
+      if (saved == SavedMoment::ignored) {
+        if (moment != given.end()) given.erase(moment);
+        continue;
+      }
       if (moment == given.end()) {
-        if (may_lack(key)) {
+        if (saved == SavedMoment::optional) {
           loaded[i].moments.emplace_back();
           continue;
         }
@@ -285,7 +289,6 @@ void Optimizer::check_leftovers(
     }
     const std::string_view parameter = name.substr(0, dot);
     const auto slot = slots.find(parameter);
-    if (slot != slots.end() && may_lack(name.substr(dot + 1))) continue;
     if (slot != slots.end()) {
       throw CheckpointError(
           loaded[slot->second].steps == 0
@@ -307,19 +310,8 @@ void Optimizer::load_state(const NamedTensors& state) {
   const std::vector<SlotState> loaded = match(state);
   for (std::size_t i = 0; i < loaded.size(); ++i) {
     flat_.set_steps(i, loaded[i].steps);
-    if (loaded[i].steps == 0) {
-      reset_moments(i);
-      continue;
-    }
     set_moments(i, loaded[i].moments);
   }
-}
-
-bool Optimizer::may_lack(std::string_view /*moment*/) const { return false; }
-
-void Optimizer::set_moments(std::size_t slot, const std::vector<torch::Tensor>& values) {
-  const NamedTensors views = moments(slot);
-  for (std::size_t m = 0; m < views.size(); ++m) views[m].second.copy_(values[m]);
 }
 
 }  // namespace etude::inline v0

@@ -28,7 +28,14 @@ void ParameterOptimizer::update() {
 
 NamedTensors ParameterOptimizer::moments(std::size_t slot) { return moments_of(slot); }
 
-void ParameterOptimizer::reset_moments(std::size_t slot) { moments_.erase(flat_.layout()->slots[slot].name); }
+void ParameterOptimizer::set_moments(std::size_t slot, const std::vector<torch::Tensor>& values) {
+  if (flat_.steps(slot) == 0) {
+    moments_.erase(flat_.layout()->slots[slot].name);
+    return;
+  }
+  const NamedTensors& views = moments_of(slot);
+  for (std::size_t m = 0; m < views.size(); ++m) views[m].second.copy_(values[m]);
+}
 
 NamedTensors& ParameterOptimizer::moments_of(std::size_t slot) {
   const std::string& name = flat_.layout()->slots[slot].name;

@@ -101,21 +101,7 @@ std::int64_t TorchOptimizer::state_bytes() {
 }
 
 void TorchOptimizer::load_state(const NamedTensors& state) {
-  if (needs_closure()) return detail::load_lbfgs_state(*optimizer_, state);
-  const torch::NoGradGuard no_grad;
-  flat_.mend();
-  const std::vector<SlotState> loaded = match(state);
-  std::vector<std::unique_ptr<torch::optim::OptimizerParamState>> states;
-  for (std::size_t i = 0; i < loaded.size(); ++i) {
-    const torch::Tensor& parameter = flat_.parameter(i);
-    states.push_back(loaded[i].steps > 0 ? detail::torch_state(parameter, torch_options_of(i),
-                                                               loaded[i].moments, loaded[i].steps)
-                                         : detail::initial_torch_state(parameter, torch_options_of(i)));
-  }
-  for (std::size_t i = 0; i < loaded.size(); ++i) {
-    flat_.set_steps(i, loaded[i].steps);
-    libtorch::set_optimizer_state(*optimizer_, flat_.parameter(i), std::move(states[i]));
-  }
+  needs_closure() ? detail::load_lbfgs_state(*optimizer_, state) : Optimizer::load_state(state);
 }
 
 void TorchOptimizer::update() {
@@ -150,10 +136,13 @@ Optimizer::NamedSizes TorchOptimizer::moment_sizes(std::size_t slot) {
   return result;
 }
 
-void TorchOptimizer::reset_moments(std::size_t slot) {
+void TorchOptimizer::set_moments(std::size_t slot, const std::vector<torch::Tensor>& values) {
   const torch::Tensor& parameter = flat_.parameter(slot);
+  auto& options = torch_options_of(slot);
+  const std::int64_t steps = flat_.steps(slot);
   libtorch::set_optimizer_state(*optimizer_, parameter,
-                                detail::initial_torch_state(parameter, torch_options_of(slot)));
+                                steps > 0 ? detail::torch_state(parameter, options, values, steps)
+                                          : detail::initial_torch_state(parameter, options));
 }
 
 nlohmann::ordered_json TorchOptimizer::group_options(std::size_t group) { return options_of(group); }

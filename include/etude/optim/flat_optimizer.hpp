@@ -112,11 +112,7 @@ class FlatOptimizer : public Optimizer {
 
   NamedSizes moment_sizes(std::size_t slot) override;
 
-  void reset_moments(std::size_t slot) override;
-
   void set_moments(std::size_t slot, const std::vector<torch::Tensor>& values) override;
-
-  bool may_lack(std::string_view moment) const override;
 
  private:
   /// A range, and the slot if it is a single parameter.

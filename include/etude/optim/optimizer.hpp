@@ -119,10 +119,16 @@ class Optimizer {
     std::int64_t steps = 0;
     std::vector<torch::Tensor> moments;  ///< in the order of `moment_sizes`
   };
+  enum class SavedMoment {
+    required,
+    optional,
+    ignored  ///< a state may have it, but it isn't kept here
+  };
   struct MomentSizes {
     std::string name;
     std::vector<std::int64_t> sizes;
     at::ScalarType type = at::kFloat;  ///< stands for any floating-point type
+    SavedMoment saved = SavedMoment::required;
   };
   using NamedSizes = std::vector<MomentSizes>;
 
@@ -151,18 +157,13 @@ class Optimizer {
   /// first.
   virtual NamedTensors moments(std::size_t slot) = 0;
 
-  /// The names, sizes and types of `moments`.
+  /// The names, sizes and types of `moments`, and of moments that are ignored.
   virtual NamedSizes moment_sizes(std::size_t slot);
 
-  /// Resets the state of one parameter to what it is before its first step.
-  virtual void reset_moments(std::size_t slot) = 0;
-
-  /// True if a state may lack this moment, or have it although it isn't kept here.
-  virtual bool may_lack(std::string_view moment) const;
-
-  /// Sets the state of one parameter; `values` have the sizes of `moment_sizes`. A moment that the saved
-  /// state lacked is undefined.
-  virtual void set_moments(std::size_t slot, const std::vector<torch::Tensor>& values);
+  /// Sets the state of one parameter, whose steps were already set; `values` have the sizes of
+  /// `moment_sizes`, without those that are ignored. An optional moment that the saved state lacked is
+  /// undefined. Without steps, there are no values, and the state becomes that before the first step.
+  virtual void set_moments(std::size_t slot, const std::vector<torch::Tensor>& values) = 0;
 
   /// The options that never change, except ParamGroup's, as a JSON object.
   virtual nlohmann::ordered_json own_options() const;

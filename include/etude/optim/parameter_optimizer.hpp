@@ -37,7 +37,7 @@ class ParameterOptimizer : public Optimizer {
 
   NamedTensors moments(std::size_t slot) override;
 
-  void reset_moments(std::size_t slot) override;
+  void set_moments(std::size_t slot, const std::vector<torch::Tensor>& values) override;
 
  private:
   NamedTensors& moments_of(std::size_t slot);

@@ -59,7 +59,7 @@ class TorchOptimizer : public Optimizer {
 
   NamedSizes moment_sizes(std::size_t slot) override;
 
-  void reset_moments(std::size_t slot) override;
+  void set_moments(std::size_t slot, const std::vector<torch::Tensor>& values) override;
 
   nlohmann::ordered_json group_options(std::size_t group) override;
 
