@@ -52,11 +52,11 @@ void FlatOptimizer::update() {
           "the parameters with a gradient in the captured step differ from those in the step before it");
     cut(ranges, apart);
   }
-  if (is_capturable_ && !std::exchange(is_prepared_, false)) write_numbers(0);
+  if (is_captured() && !std::exchange(is_prepared_, false)) write_numbers(0);
   for (std::size_t i = 0; i < ranges.size(); ++i) {
     if (flat_.is_sparse(ranges[i].first))
       update_rows(ranges[i]);
-    else if (is_offloaded_)
+    else if (is_offloaded())
       update_on_host(ranges[i], pieces_[i]);
     else
       update_pieces(i, groups_[ranges[i].group], ranges[i].steps);
@@ -67,13 +67,13 @@ void FlatOptimizer::update() {
 
 void FlatOptimizer::update_pieces(std::size_t range, const ParamGroup& group, std::int64_t steps) {
   clear_lists();
-  if (is_capturable_) {
+  if (is_captured()) {
     lists_.rate = numbers_[range].rate;
     count_ = numbers_[range].steps;
   }
   for (auto& [piece, slot] : pieces_[range]) {
     if (pieces_are_apart_) piece.gradients = flat_.parameter(slot).grad();
-    if (is_capturable_) piece.numbers = numbers_[range].all;
+    if (is_captured()) piece.numbers = numbers_[range].all;
     update_piece(piece, group, steps);
     if (pieces_are_apart_) piece.gradients.reset();
   }
@@ -84,7 +84,7 @@ void FlatOptimizer::update_piece(const Range& piece, const ParamGroup& group, st
   const bool has_kernel = in_one_pass() && piece.values.is_cpu() && detail::uses_cpu_kernels();
   if (rounds(piece.values.options()))
     has_kernel ? update_range(piece, group, steps) : update_in_float32(piece, group, steps);
-  else if (is_capturable_ ? !piece.numbers.defined()
+  else if (is_captured() ? !piece.numbers.defined()
                           : kernels_.has_libtorch && kernels_.has_libtorch(piece.values))
     enlist(piece, steps);
   else
@@ -113,11 +113,11 @@ void FlatOptimizer::update_on_host(const FlatRange& range, std::vector<Piece>& p
 
 void FlatOptimizer::update_rows(const FlatRange& range) {
   const FlatSlot& slot = layout_->slots[range.first];
-  if (is_capturable_)
+  if (is_captured())
     throw ArgumentError(fmt::format(
         "cuda_graph is true: must be false with parameter '{}', whose gradient is sparse", slot.name));
   const torch::Tensor& gradient = flat_.coalesced_gradient(range.first);
-  const auto here = [&](const torch::Tensor& tensor) { return is_offloaded_ ? tensor.to(at::kCPU) : tensor; };
+  const auto here = [&](const torch::Tensor& tensor) { return is_offloaded() ? tensor.to(at::kCPU) : tensor; };
   std::vector<at::indexing::TensorIndex> rows;
   if (gradient.is_sparse())
     for (const torch::Tensor& index : here(gradient._indices()).unbind()) rows.emplace_back(index);
@@ -148,32 +148,18 @@ void FlatOptimizer::update_rows(const FlatRange& range) {
   if (part.compensation.defined()) store(whole.compensation, part.compensation);
 }
 
-bool FlatOptimizer::offload_moments() {
-  if (is_offloaded_) return true;
-  is_offloaded_ = true;
+bool FlatOptimizer::set_mode(StepMode mode) {
   flat_.gather();
-  if (layout_) adopt_layout();
-  return true;
-}
-
-bool FlatOptimizer::make_capturable() {
-  flat_.gather();
-  is_prepared_ = false;
   const auto is_rounded = [&](const auto& values) { return rounds(values.options()); };
-  is_capturable_ = !is_offloaded_ && !flat_.layout()->is_sharded() &&
-                   std::ranges::none_of(flat_.values(), is_rounded) && !numbers(groups_.front(), 1).empty();
-  if (is_capturable_) generation_ = no_generation;
-  return is_capturable_;
-}
-
-void FlatOptimizer::prepare_captured_step() {
-  write_numbers(1);
-  is_prepared_ = true;
-}
-
-void FlatOptimizer::count_replayed_step() {
-  is_prepared_ = false;
-  flat_.repeat_step();
+  if (mode == StepMode::captured &&
+      (is_offloaded() || flat_.layout()->is_sharded() || std::ranges::any_of(flat_.values(), is_rounded) ||
+       numbers(groups_.front(), 1).empty()))
+    return false;
+  if (mode_ == mode) return true;
+  mode_ = mode;
+  generation_ = no_generation;
+  if (is_offloaded() && layout_) adopt_layout();
+  return true;
 }
 
 void FlatOptimizer::write_numbers(std::int64_t ahead) {
@@ -272,7 +258,7 @@ bool FlatOptimizer::uses_kernels() const {
     return values.is_cpu() && (values.scalar_type() == at::kFloat || values.scalar_type() == at::kDouble ||
                                rounds(values.options()));
   };
-  return detail::uses_cpu_kernels() && in_one_pass() && !is_offloaded_ && !is_capturable_ &&
+  return detail::uses_cpu_kernels() && in_one_pass() && !is_offloaded() && !is_captured() &&
          std::ranges::all_of(flat_.values(), is_plain);
 }
 
@@ -321,7 +307,7 @@ void FlatOptimizer::cut(const std::vector<FlatRange>& ranges, bool apart) {
   pieces_.clear();
   numbers_.clear();
   for (const FlatRange& range : ranges) {
-    if (is_capturable_) {
+    if (is_captured()) {
       const auto options = layout_->buffers[range.buffer].options;
       const auto number = at::zeros({}, options.dtype(at::kFloat));
       numbers_.push_back({number, number.clone()});
@@ -403,12 +389,12 @@ std::size_t FlatOptimizer::count_of_moments(const torch::TensorOptions& options)
 
 std::vector<torch::Tensor> FlatOptimizer::allocate(std::size_t moment) const {
   const auto& [name, initial] = moments_[moment];
-  if (name != detail::compensation_name) return layout_->allocate_owned(initial, is_offloaded_);
+  if (name != detail::compensation_name) return layout_->allocate_owned(initial, is_offloaded());
   std::vector<torch::Tensor> result;
   for (const auto& buffer : layout_->buffers) {
     result.emplace_back();
     if (!rounds(buffer.options)) continue;
-    const torch::TensorOptions options = is_offloaded_ ? on_host(buffer.options) : buffer.options;
+    const torch::TensorOptions options = is_offloaded() ? on_host(buffer.options) : buffer.options;
     result.back() = at::zeros({buffer.size / layout_->shard.count}, options.dtype(at::kShort));
   }
   return result;
@@ -434,7 +420,7 @@ std::int64_t FlatOptimizer::piece_length() {
 }
 
 std::int64_t FlatOptimizer::longest_piece(const torch::Tensor& values) const {
-  if (is_offloaded_) return offloaded_length;
+  if (is_offloaded()) return offloaded_length;
   if (values.is_cpu() && !in_one_pass()) return piece_length();
   constexpr std::int64_t copied = 1 << 22;  // limits the memory of float32 copies
   return rounds(values.options()) && !values.is_cpu() ? copied : std::numeric_limits<std::int64_t>::max();

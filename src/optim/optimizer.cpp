@@ -75,15 +75,26 @@ std::string Optimizer::sparse_fault(const ParamGroup& /*group*/) const {
       optimizers_with(&OptimizerTraits::takes_sparse_gradients));
 }
 
-bool Optimizer::offload_moments() { return false; }
-
 OptimizerTraits Optimizer::traits() const { return {}; }
 
-bool Optimizer::make_capturable() { return false; }
+bool Optimizer::make_capturable() {
+  is_prepared_ = false;
+  return set_mode(StepMode::captured);
+}
 
-void Optimizer::prepare_captured_step() {}
+bool Optimizer::set_mode(StepMode /*mode*/) { return false; }
 
-void Optimizer::count_replayed_step() {}
+void Optimizer::write_numbers(std::int64_t /*ahead*/) {}
+
+void Optimizer::prepare_captured_step() {
+  write_numbers(1);
+  is_prepared_ = true;
+}
+
+void Optimizer::count_replayed_step() {
+  is_prepared_ = false;
+  flat_.repeat_step();
+}
 
 void Optimizer::zero_grad() { flat_.zero_grad(/*apart=*/uses_kernels()); }
 

@@ -24,13 +24,7 @@ namespace etude::inline v0 {
 /// unchanged overrides `sparse_fault`: `update_range` then gets the rows of sparse gradients.
 class FlatOptimizer : public Optimizer {
  public:
-  bool offload_moments() override;
-
   OptimizerTraits traits() const override;
-
-  bool make_capturable() override;
-  void prepare_captured_step() override;
-  void count_replayed_step() override;
 
   /// Keeps only a share of the moments. `step` updates that share and takes the other parameters' new values
   /// from their owners. All processes must call the functions of this optimizer in the same order.
@@ -106,6 +100,10 @@ class FlatOptimizer : public Optimizer {
 
   void update() override;
 
+  bool set_mode(StepMode mode) override;
+
+  void write_numbers(std::int64_t ahead) override;
+
   bool uses_kernels() const override;
 
   NamedTensors moments(std::size_t slot) override;
@@ -136,7 +134,6 @@ class FlatOptimizer : public Optimizer {
     torch::Tensor rate, steps;  // 0-dim float32, for LibTorch's kernels
     torch::Tensor all = {};     // 1-D float64, for `update_range`
   };
-  void write_numbers(std::int64_t ahead);
 
   /// Makes moments for the current layout and copies their values from the previous one. Called only when
   /// they are needed, so that the first moments are made on their final device.
@@ -153,6 +150,9 @@ class FlatOptimizer : public Optimizer {
 
   /// Cuts `size` elements from `offset` on into pieces.
   void cut_by_length(std::size_t buffer, std::int64_t offset, std::int64_t size, std::vector<Piece>& pieces);
+
+  bool is_offloaded() const { return mode_ == StepMode::offloaded; }
+  bool is_captured() const { return mode_ == StepMode::captured; }
 
   /// True if parameters of this type are rounded by `rounding_`.
   bool rounds(const torch::TensorOptions& options) const;
@@ -191,11 +191,9 @@ class FlatOptimizer : public Optimizer {
   Lists lists_;  // empty between steps, kept for its memory
   std::uint64_t generation_ = no_generation;
   torch::Tensor count_;  // the number of steps, which `lists_` refers to
-  bool is_offloaded_ = false;
+  StepMode mode_ = StepMode::plain;
   std::map<std::size_t, HostStage> stages_;  // by buffer, if offloaded
-  bool is_capturable_ = false;
-  bool is_prepared_ = false;
-  std::vector<Numbers> numbers_;  // by range, if capturable
+  std::vector<Numbers> numbers_;  // by range, if captured
 };
 
 namespace detail {

@@ -63,15 +63,15 @@ class Optimizer {
   torch::Tensor clip_grad_norm_in_step(double max_norm);
   /// From now on, keeps the moments in CPU memory and computes the updates there. Returns false, and changes
   /// nothing, if this optimizer can't do that.
-  virtual bool offload_moments();
+  bool offload_moments() { return set_mode(StepMode::offloaded); }
 
   /// From now on, keeps learning rates and step counts on the device, so that a graph can capture and replay
   /// `step`. Returns false, and changes nothing, if this optimizer can't do that.
-  virtual bool make_capturable();
+  bool make_capturable();
   /// Writes the numbers of the next step to the device, before `step` is captured or replayed.
-  virtual void prepare_captured_step();
+  void prepare_captured_step();
   /// Counts a step that was replayed, since the graph doesn't count it.
-  virtual void count_replayed_step();
+  void count_replayed_step();
 
   /// Clamps every gradient element to [-limit, limit].
   void clip_grad_value(double limit) { flat_.clip_grad_value(limit); }
@@ -138,6 +138,16 @@ class Optimizer {
   /// Updates every parameter that has a gradient. Calls `begin_step` first.
   virtual void update() = 0;
 
+  enum class StepMode {
+    plain,
+    offloaded,  ///< see `offload_moments`
+    captured,   ///< see `make_capturable`
+  };
+  /// Leaves the plain mode. Returns false, and changes nothing, if this optimizer can't do that.
+  virtual bool set_mode(StepMode mode);
+  /// Writes the numbers of the update that is `ahead` steps after the last one to the device.
+  virtual void write_numbers(std::int64_t ahead);
+
   /// True if `update` multiplies the gradients by `gradient_scale()` in Etude's kernels, which take them
   /// wherever autograd left them.
   virtual bool uses_kernels() const;
@@ -184,6 +194,7 @@ class Optimizer {
   std::vector<ParamGroup> groups_;
   FlatParameters flat_;
   std::vector<nlohmann::ordered_json> given_;  ///< the options of each group at construction
+  bool is_prepared_ = false;  ///< true if `prepare_captured_step` has written the numbers of the next step
 
  private:
   static std::vector<ParamGroup> complete(const std::vector<ParameterGroup>& groups, double lr,
