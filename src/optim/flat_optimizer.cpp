@@ -85,7 +85,7 @@ void FlatOptimizer::update_piece(const Range& piece, const ParamGroup& group, st
   if (rounds(piece.values.options()))
     has_kernel ? update_range(piece, group, steps) : update_in_float32(piece, group, steps);
   else if (is_captured() ? !piece.numbers.defined()
-                          : kernels_.has_libtorch && kernels_.has_libtorch(piece.values))
+                         : kernels_.has_libtorch && kernels_.has_libtorch(piece.values))
     enlist(piece, steps);
   else
     update_range(piece, group, steps);
@@ -117,7 +117,9 @@ void FlatOptimizer::update_rows(const FlatRange& range) {
     throw ArgumentError(fmt::format(
         "cuda_graph is true: must be false with parameter '{}', whose gradient is sparse", slot.name));
   const torch::Tensor& gradient = flat_.coalesced_gradient(range.first);
-  const auto here = [&](const torch::Tensor& tensor) { return is_offloaded() ? tensor.to(at::kCPU) : tensor; };
+  const auto here = [&](const torch::Tensor& tensor) {
+    return is_offloaded() ? tensor.to(at::kCPU) : tensor;
+  };
   std::vector<at::indexing::TensorIndex> rows;
   if (gradient.is_sparse())
     for (const torch::Tensor& index : here(gradient._indices()).unbind()) rows.emplace_back(index);

@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -143,15 +144,14 @@ nlohmann::ordered_json Optimizer::group_options(std::size_t group) {
   return detail::overlaid(own_options(), numbers_of(groups_[group]));
 }
 
-void Optimizer::check_group_options(std::size_t group, const nlohmann::ordered_json& merged,
-                                    const nlohmann::ordered_json& given) {
-  detail::GroupNumbers(merged, given, fmt::format("param_groups[{}].", group)).check();
-}
-
-void Optimizer::set_group_options(std::size_t group, const nlohmann::ordered_json& merged) {
-  const detail::GroupNumbers numbers(merged, merged, "");
-  set_learning_rates(group, numbers.lr, numbers.initial_lr);
-  groups_[group].weight_decay = numbers.weight_decay;
+std::function<void()> Optimizer::setter_of_options(std::size_t group, const nlohmann::ordered_json& merged,
+                                                   const nlohmann::ordered_json& given) {
+  const detail::GroupNumbers numbers(merged, given, fmt::format("param_groups[{}].", group));
+  numbers.check();
+  return [this, group, lr = numbers.lr, initial_lr = numbers.initial_lr, decay = numbers.weight_decay] {
+    set_learning_rates(group, lr, initial_lr);
+    groups_[group].weight_decay = decay;
+  };
 }
 
 nlohmann::ordered_json Optimizer::given_options(std::size_t group) {
@@ -193,16 +193,17 @@ bool Optimizer::load_options(const nlohmann::ordered_json& saved, std::vector<st
   std::vector<std::string> reported;
   if (!same_type) reported.push_back(fmt::format("optimizer: {} -> {}", then.type, type()));
   std::vector<nlohmann::ordered_json> merged;
+  std::vector<std::function<void()>> setters;
   bool rates_are_new = false;
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     const nlohmann::ordered_json given = given_options(i);
     merged.push_back(detail::merge_options(then.given[i], then.changed[i], given, same_type, reported,
                                            fmt::format("param_groups[{}]", i)));
-    check_group_options(i, merged[i], given);
+    setters.push_back(setter_of_options(i, merged[i], given));
     rates_are_new |= then.given[i].contains("lr") && !detail::same_json(then.given[i]["lr"], given["lr"]);
   }
   for (std::size_t i = 0; i < groups_.size(); ++i) {
-    set_group_options(i, merged[i]);
+    setters[i]();
     nlohmann::ordered_json now = group_options(i);
     const auto overruled = changed(now, merged[i]);
     for (const auto& [name, value] : overruled.items()) {

@@ -147,32 +147,31 @@ void TorchOptimizer::set_moments(std::size_t slot, const std::vector<torch::Tens
 
 nlohmann::ordered_json TorchOptimizer::group_options(std::size_t group) { return options_of(group); }
 
-void TorchOptimizer::check_group_options(std::size_t group, const nlohmann::ordered_json& merged,
-                                         const nlohmann::ordered_json& given) {
+std::function<void()> TorchOptimizer::setter_of_options(std::size_t group,
+                                                        const nlohmann::ordered_json& merged,
+                                                        const nlohmann::ordered_json& given) {
   detail::OptionReader reader(merged, given, fmt::format("param_groups[{}].", group));
   double lr = 0, initial_lr = 0;
   reader("initial_lr", initial_lr, allowed::at_least(0));
-  const auto trial = optimizer_->param_groups()[group].options().clone();
+  const std::shared_ptr<torch::optim::OptimizerOptions> trial =
+      optimizer_->param_groups()[group].options().clone();
   const bool known = detail::with_known_options(*trial, [&]<typename Options>(Options& options) {
     using Kind = detail::TorchKind<Options>;
     Kind::options(options, std::ref(reader));
     const std::string fault = Kind::fault(options);
     if (!fault.empty() && !detail::same_json(merged, given)) reader.add_fault(fault);
   });
-  if (!known) reader("lr", lr, allowed::at_least(0));
+  if (known)
+    lr = trial->get_lr();
+  else
+    reader("lr", lr, allowed::at_least(0));
   reader.check();
-}
-
-void TorchOptimizer::set_group_options(std::size_t group, const nlohmann::ordered_json& merged) {
-  detail::OptionReader reader(merged, merged, "");
-  double lr = 0, initial_lr = 0;
-  detail::with_known_options(optimizer_->param_groups()[group].options(),
-                             [&]<typename Options>(Options& options) {
-                               detail::TorchKind<Options>::options(options, std::ref(reader));
-                             });
-  reader("lr", lr);
-  reader("initial_lr", initial_lr);
-  set_learning_rates(group, lr, initial_lr);
+  return [this, group, trial, lr, initial_lr] {
+    detail::with_known_options(
+        optimizer_->param_groups()[group].options(),
+        [&]<typename Options>(Options& options) { options = static_cast<const Options&>(*trial); });
+    set_learning_rates(group, lr, initial_lr);
+  };
 }
 
 torch::optim::Optimizer& TorchOptimizer::required(const std::shared_ptr<torch::optim::Optimizer>& optimizer) {

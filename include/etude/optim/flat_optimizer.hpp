@@ -193,7 +193,7 @@ class FlatOptimizer : public Optimizer {
   torch::Tensor count_;  // the number of steps, which `lists_` refers to
   StepMode mode_ = StepMode::plain;
   std::map<std::size_t, HostStage> stages_;  // by buffer, if offloaded
-  std::vector<Numbers> numbers_;  // by range, if captured
+  std::vector<Numbers> numbers_;             // by range, if captured
 };
 
 namespace detail {

@@ -181,12 +181,10 @@ class Optimizer {
   /// All current options of a group.
   virtual nlohmann::ordered_json group_options(std::size_t group);
 
-  /// Throws CheckpointError unless each option of `merged` that differs from `given` can be set.
-  virtual void check_group_options(std::size_t group, const nlohmann::ordered_json& merged,
-                                   const nlohmann::ordered_json& given);
-
-  /// Sets options that were already checked.
-  virtual void set_group_options(std::size_t group, const nlohmann::ordered_json& merged);
+  /// Returns a function that sets the options of a group. Throws CheckpointError unless each option of
+  /// `merged` that differs from `given` can be set.
+  virtual std::function<void()> setter_of_options(std::size_t group, const nlohmann::ordered_json& merged,
+                                                  const nlohmann::ordered_json& given);
 
   /// Validates a state and returns it by slot. Throws CheckpointError as `load_state` does.
   std::vector<SlotState> match(const NamedTensors& state);

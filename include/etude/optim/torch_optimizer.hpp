@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -63,10 +64,8 @@ class TorchOptimizer : public Optimizer {
 
   nlohmann::ordered_json group_options(std::size_t group) override;
 
-  void check_group_options(std::size_t group, const nlohmann::ordered_json& merged,
-                           const nlohmann::ordered_json& given) override;
-
-  void set_group_options(std::size_t group, const nlohmann::ordered_json& merged) override;
+  std::function<void()> setter_of_options(std::size_t group, const nlohmann::ordered_json& merged,
+                                          const nlohmann::ordered_json& given) override;
 
  private:
   static torch::optim::Optimizer& required(const std::shared_ptr<torch::optim::Optimizer>& optimizer);
