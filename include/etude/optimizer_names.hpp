@@ -28,19 +28,20 @@ struct OptimizerTraits {
 /// `TrainingArguments::optim`, which is Hugging Face's where it has one; the options whose defaults differ
 /// from those of the class's `Options`; and what it can do.
 // clang-format off
-#define ETUDE_OPTIMIZERS(optimizer)                                                                          \
-  optimizer(adamw_torch, AdamW, (.fused = false), .is_elementwise = true, .rounds_bfloat16 = true)           \
-  optimizer(adamw_torch_fused, AdamW, (), .is_elementwise = true, .rounds_bfloat16 = true)                   \
-  optimizer(adamw_8bit, AdamW8bit, ())                                                                       \
-  optimizer(adam, Adam, (), .is_elementwise = true, .rounds_bfloat16 = true)                                 \
-  optimizer(sgd, SGD, (), .is_elementwise = true, .rounds_bfloat16 = true, .takes_sparse_gradients = true)   \
-  optimizer(adagrad, Adagrad, (), .is_elementwise = true, .takes_sparse_gradients = true)                    \
-  optimizer(rmsprop, RMSprop, (), .is_elementwise = true)                                                    \
-  optimizer(lbfgs, LBFGS, (), .needs_closure = true)                                                         \
-  optimizer(adafactor, Adafactor, ())                                                                        \
-  optimizer(lion, Lion, (), .is_elementwise = true, .rounds_bfloat16 = true)                                 \
-  optimizer(lion_8bit, Lion8bit, ())                                                                         \
-  optimizer(sparse_adam, SparseAdam, (), .takes_sparse_gradients = true)
+#define ETUDE_OPTIMIZERS(optimizer)                                                                        \
+  optimizer(adamw_torch, AdamW, (.fused = false), .is_elementwise = true, .rounds_bfloat16 = true)         \
+  optimizer(adamw_torch_fused, AdamW, (), .is_elementwise = true, .rounds_bfloat16 = true)                 \
+  optimizer(adamw_8bit, AdamW8bit, ())                                                                     \
+  optimizer(adam, Adam, (), .is_elementwise = true, .rounds_bfloat16 = true)                               \
+  optimizer(sgd, SGD, (), .is_elementwise = true, .rounds_bfloat16 = true, .takes_sparse_gradients = true) \
+  optimizer(adagrad, Adagrad, (), .is_elementwise = true, .takes_sparse_gradients = true)                  \
+  optimizer(rmsprop, RMSprop, (), .is_elementwise = true)                                                  \
+  optimizer(lbfgs, LBFGS, (), .needs_closure = true)                                                       \
+  optimizer(adafactor, Adafactor, ())                                                                      \
+  optimizer(lion, Lion, (), .is_elementwise = true, .rounds_bfloat16 = true)                               \
+  optimizer(lion_8bit, Lion8bit, ())                                                                       \
+  optimizer(sparse_adam, SparseAdam, (), .takes_sparse_gradients = true)                                   \
+  optimizer(lamb, LAMB, ())
 // clang-format on
 
 #define ETUDE_DETAIL_OPTIMIZER_NAME(name, ...) name,
