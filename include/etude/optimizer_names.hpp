@@ -41,7 +41,8 @@ struct OptimizerTraits {
   optimizer(lion, Lion, (), .is_elementwise = true, .rounds_bfloat16 = true)                               \
   optimizer(lion_8bit, Lion8bit, ())                                                                       \
   optimizer(sparse_adam, SparseAdam, (), .takes_sparse_gradients = true)                                   \
-  optimizer(lamb, LAMB, ())
+  optimizer(lamb, LAMB, ())                                                                                \
+  optimizer(lars, LARS, ())
 // clang-format on
 
 #define ETUDE_DETAIL_OPTIMIZER_NAME(name, ...) name,

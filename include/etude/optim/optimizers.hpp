@@ -6,6 +6,7 @@
 #include "etude/optim/rules/adam.hpp"
 #include "etude/optim/rules/adamw_8bit.hpp"
 #include "etude/optim/rules/lamb.hpp"
+#include "etude/optim/rules/lars.hpp"
 #include "etude/optim/rules/lbfgs.hpp"
 #include "etude/optim/rules/lion.hpp"
 #include "etude/optim/rules/lion_8bit.hpp"
