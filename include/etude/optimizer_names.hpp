@@ -42,7 +42,8 @@ struct OptimizerTraits {
   optimizer(lion_8bit, Lion8bit, ())                                                                       \
   optimizer(sparse_adam, SparseAdam, (), .takes_sparse_gradients = true)                                   \
   optimizer(lamb, LAMB, ())                                                                                \
-  optimizer(lars, LARS, ())
+  optimizer(lars, LARS, ())                                                                                \
+  optimizer(stable_adamw, StableAdamW, ())
 // clang-format on
 
 #define ETUDE_DETAIL_OPTIMIZER_NAME(name, ...) name,

@@ -13,3 +13,4 @@
 #include "etude/optim/rules/rmsprop.hpp"
 #include "etude/optim/rules/sgd.hpp"
 #include "etude/optim/rules/sparse_adam.hpp"
+#include "etude/optim/rules/stable_adamw.hpp"
