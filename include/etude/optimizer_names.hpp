@@ -43,7 +43,8 @@ struct OptimizerTraits {
   optimizer(sparse_adam, SparseAdam, (), .takes_sparse_gradients = true)                                   \
   optimizer(lamb, LAMB, ())                                                                                \
   optimizer(lars, LARS, ())                                                                                \
-  optimizer(stable_adamw, StableAdamW, ())
+  optimizer(stable_adamw, StableAdamW, ())                                                                 \
+  optimizer(muon, Muon, ())
 // clang-format on
 
 #define ETUDE_DETAIL_OPTIMIZER_NAME(name, ...) name,

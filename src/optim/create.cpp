@@ -48,6 +48,11 @@ Options optimizer_options(const TrainingArguments& args, Options options = {}) {
                   options.eps;
                 })
     options.eps = args.adam_epsilon;
+  if constexpr (requires { options.adamw_beta2; }) {
+    options.adamw_beta1 = args.adam_beta1;
+    options.adamw_beta2 = args.adam_beta2;
+    options.adamw_eps = args.adam_epsilon;
+  }
   if constexpr (requires { options.rounding; }) options.seed = args.seed;
   const std::string where = fmt::format("optim_args of {}", args.optim);
   try {

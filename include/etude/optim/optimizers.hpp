@@ -10,6 +10,7 @@
 #include "etude/optim/rules/lbfgs.hpp"
 #include "etude/optim/rules/lion.hpp"
 #include "etude/optim/rules/lion_8bit.hpp"
+#include "etude/optim/rules/muon.hpp"
 #include "etude/optim/rules/rmsprop.hpp"
 #include "etude/optim/rules/sgd.hpp"
 #include "etude/optim/rules/sparse_adam.hpp"

@@ -51,7 +51,8 @@ class ParameterOptimizer : public Optimizer {
 /// - `moments(parameter)`: NamedTensors, what is kept for a parameter, with its initial values, on its
 /// device;
 /// - `update(values, gradient, moments, RuleStep)`: see `ParameterOptimizer::update_parameter`;
-/// and, optionally, `check(options)`, static, which throws ArgumentError for options that don't fit together.
+/// and, optionally, `check(options)` or `check(options, groups)`, static, which throws ArgumentError for
+/// options that don't fit together.
 /// If `moments` and `update` take the parameter's name as their first argument, they get it.
 template <class Rule>
 class ParameterRuleOptimizer : public ParameterOptimizer {
@@ -63,6 +64,7 @@ class ParameterRuleOptimizer : public ParameterOptimizer {
       : ParameterOptimizer(groups, options.lr, detail::weight_decay_of(options)), rule_{options} {
     detail::check_fields(options);
     if constexpr (requires { Rule::check(options); }) Rule::check(options);
+    if constexpr (requires { Rule::check(options, groups); }) Rule::check(options, groups);
   }
 
   std::string type() const override { return std::string(detail::rule_name<Rule>()); }
