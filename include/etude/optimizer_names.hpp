@@ -44,7 +44,8 @@ struct OptimizerTraits {
   optimizer(lamb, LAMB, ())                                                                                \
   optimizer(lars, LARS, ())                                                                                \
   optimizer(stable_adamw, StableAdamW, ())                                                                 \
-  optimizer(muon, Muon, ())
+  optimizer(muon, Muon, ())                                                                                \
+  optimizer(galore_adamw, GaLoreAdamW, ())
 // clang-format on
 
 #define ETUDE_DETAIL_OPTIMIZER_NAME(name, ...) name,
