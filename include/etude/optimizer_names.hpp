@@ -45,7 +45,8 @@ struct OptimizerTraits {
   optimizer(lars, LARS, ())                                                                                \
   optimizer(stable_adamw, StableAdamW, ())                                                                 \
   optimizer(muon, Muon, ())                                                                                \
-  optimizer(galore_adamw, GaLoreAdamW, ())
+  optimizer(galore_adamw, GaLoreAdamW, ())                                                                 \
+  optimizer(soap, SOAP, ())
 // clang-format on
 
 #define ETUDE_DETAIL_OPTIMIZER_NAME(name, ...) name,

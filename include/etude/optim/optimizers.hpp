@@ -14,5 +14,6 @@
 #include "etude/optim/rules/muon.hpp"
 #include "etude/optim/rules/rmsprop.hpp"
 #include "etude/optim/rules/sgd.hpp"
+#include "etude/optim/rules/soap.hpp"
 #include "etude/optim/rules/sparse_adam.hpp"
 #include "etude/optim/rules/stable_adamw.hpp"
