@@ -15,14 +15,11 @@
 
 #include "compare.hpp"
 #include "etude/base/error.hpp"
+#include "saved_state.hpp"
 
 namespace optim_optimizer_test {
 
-etude::NamedTensors clones(const etude::NamedTensors& tensors) {
-  etude::NamedTensors result;
-  for (const auto& [name, tensor] : tensors) result.emplace_back(name, tensor.detach().clone());
-  return result;
-}
+using saved_state::clones;
 
 torch::Tensor& entry(etude::NamedTensors& tensors, const std::string& name) {
   for (auto& [key, tensor] : tensors) {

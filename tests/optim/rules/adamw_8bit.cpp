@@ -24,25 +24,17 @@
 #include "common/folder.hpp"
 #include "common/printed.hpp"
 #include "common/toy.hpp"
-#include "optim/compare.hpp"
 #include "etude/base/error.hpp"
 #include "etude/trainer.hpp"
+#include "optim/compare.hpp"
+#include "optim/saved_state.hpp"
 
 namespace optim_adamw_8bit_test {
 
 using etude::detail::DynamicMap;
 
-torch::Tensor entry(const etude::NamedTensors& tensors, const std::string& name) {
-  for (const auto& [key, tensor] : tensors)
-    if (key == name) return tensor;
-  return {};
-}
-
-etude::NamedTensors clones(const etude::NamedTensors& tensors) {
-  etude::NamedTensors result;
-  for (const auto& [name, tensor] : tensors) result.emplace_back(name, tensor.detach().clone());
-  return result;
-}
+using saved_state::clones;
+using saved_state::entry;
 
 TEST_CASE("the values of the codes are those of bitsandbytes 0.50.2") {
   const auto check = [](const DynamicMap& map, std::vector<std::pair<std::size_t, double>> expected) {

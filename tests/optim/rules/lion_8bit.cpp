@@ -16,19 +16,12 @@
 #include "etude/optim/rules/lion.hpp"
 #include "etude/training_arguments.hpp"
 
+#include "optim/saved_state.hpp"
+
 namespace optim_lion_8bit_test {
 
-torch::Tensor entry(const etude::NamedTensors& tensors, const std::string& name) {
-  for (const auto& [key, tensor] : tensors)
-    if (key == name) return tensor;
-  return {};
-}
-
-etude::NamedTensors clones(const etude::NamedTensors& tensors) {
-  etude::NamedTensors result;
-  for (const auto& [name, tensor] : tensors) result.emplace_back(name, tensor.detach().clone());
-  return result;
-}
+using saved_state::clones;
+using saved_state::entry;
 
 /// Whole numbers divided by a power of two, so that any program computes the same float32 numbers.
 torch::Tensor made_gradient(std::int64_t size, std::int64_t step) {
