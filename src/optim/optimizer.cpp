@@ -138,10 +138,9 @@ Optimizer::NamedSizes Optimizer::moment_sizes(std::size_t slot) {
   return result;
 }
 
-nlohmann::ordered_json Optimizer::own_options() const { return nlohmann::ordered_json::object(); }
-
-nlohmann::ordered_json Optimizer::group_options(std::size_t group) {
-  return detail::overlaid(own_options(), numbers_of(groups_[group]));
+nlohmann::ordered_json Optimizer::with_numbers_of(std::size_t group,
+                                                  const nlohmann::ordered_json& options) const {
+  return detail::overlaid(options, numbers_of(groups_[group]));
 }
 
 std::function<void()> Optimizer::setter_of_options(std::size_t group, const nlohmann::ordered_json& merged,

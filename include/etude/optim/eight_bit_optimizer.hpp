@@ -43,7 +43,7 @@ class EightBitOptimizer : public ParameterOptimizer {
   std::string type() const override;
 
  protected:
-  nlohmann::ordered_json own_options() const override;
+  nlohmann::ordered_json group_options(std::size_t group) override;
 
   bool uses_kernels() const override;
 
@@ -112,8 +112,8 @@ std::string EightBitOptimizer<Rule>::type() const {
 }
 
 template <class Rule>
-nlohmann::ordered_json EightBitOptimizer<Rule>::own_options() const {
-  return to_json_value(rule_.options);
+nlohmann::ordered_json EightBitOptimizer<Rule>::group_options(std::size_t group) {
+  return with_numbers_of(group, to_json_value(rule_.options));
 }
 
 template <class Rule>

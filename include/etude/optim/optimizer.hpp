@@ -175,11 +175,11 @@ class Optimizer {
   /// undefined. Without steps, there are no values, and the state becomes that before the first step.
   virtual void set_moments(std::size_t slot, const std::vector<torch::Tensor>& values) = 0;
 
-  /// The options that never change, except ParamGroup's, as a JSON object.
-  virtual nlohmann::ordered_json own_options() const;
+  /// All current options of a group, as a JSON object.
+  virtual nlohmann::ordered_json group_options(std::size_t group) = 0;
 
-  /// All current options of a group.
-  virtual nlohmann::ordered_json group_options(std::size_t group);
+  /// These options, with the group's current learning rates and weight decay.
+  nlohmann::ordered_json with_numbers_of(std::size_t group, const nlohmann::ordered_json& options) const;
 
   /// Returns a function that sets the options of a group. Throws CheckpointError unless each option of
   /// `merged` that differs from `given` can be set.

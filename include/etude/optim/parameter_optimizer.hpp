@@ -70,7 +70,9 @@ class ParameterRuleOptimizer : public ParameterOptimizer {
   std::string type() const override { return std::string(detail::rule_name<Rule>()); }
 
  protected:
-  nlohmann::ordered_json own_options() const override { return to_json_value(rule_.options); }
+  nlohmann::ordered_json group_options(std::size_t group) override {
+    return with_numbers_of(group, to_json_value(rule_.options));
+  }
 
   NamedTensors initial_moments(const std::string& name, const torch::Tensor& parameter) const override {
     if constexpr (requires { rule_.moments(name, parameter); })

@@ -78,7 +78,9 @@ class RuleOptimizer : public FlatOptimizer {
   std::string type() const override;
 
  protected:
-  nlohmann::ordered_json own_options() const override { return to_json_value(options_); }
+  nlohmann::ordered_json group_options(std::size_t group) override {
+    return with_numbers_of(group, to_json_value(options_));
+  }
 
   std::string sparse_fault(const ParamGroup& group) const override;
 
