@@ -20,7 +20,7 @@ void ParameterOptimizer::update() {
       std::vector<torch::Tensor> moments;
       for (const auto& [name, tensor] : moments_of(i)) moments.push_back(tensor);
       update_parameter(flat_.layout()->slots[i].name, values, flat_.parameter(i).grad().to(type), moments,
-                       {group.lr, group.weight_decay, range.steps});
+                       {group.lr, group.weight_decay, range.steps, group.momentum});
       if (!values.is_same(parameter)) parameter.copy_(values);
     }
   }

@@ -83,10 +83,15 @@ class ParameterRuleOptimizer : public ParameterOptimizer {
 
   void update_parameter(const std::string& name, const torch::Tensor& values, const torch::Tensor& gradient,
                         std::vector<torch::Tensor>& moments, const RuleStep& step) override {
-    if constexpr (requires { rule_.update(name, values, gradient, moments, step); })
-      rule_.update(name, values, gradient, moments, step);
-    else
-      rule_.update(values, gradient, moments, step);
+    const auto update = [&](auto& rule) {
+      if constexpr (requires { rule.update(name, values, gradient, moments, step); })
+        rule.update(name, values, gradient, moments, step);
+      else
+        rule.update(values, gradient, moments, step);
+    };
+    if (!step.momentum) return update(rule_);
+    Rule rule{detail::with_momentum(rule_.options, step.momentum)};
+    update(rule);
   }
 
  private:

@@ -299,13 +299,7 @@ std::optional<FlatOptimizer::RoundingOptions> RuleOptimizer<Rule>::rounding(cons
 
 template <class Rule>
 typename Rule::Options RuleOptimizer<Rule>::options_of(const ParamGroup& group) const {
-  Options options = options_;
-  if (!group.momentum) return options;
-  if constexpr (requires { options.momentum; })
-    options.momentum = *group.momentum;
-  else if constexpr (requires { options.beta1; })
-    options.beta1 = *group.momentum;
-  return options;
+  return detail::with_momentum(options_, group.momentum);
 }
 
 }  // namespace etude::inline v0

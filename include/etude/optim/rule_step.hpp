@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "etude/reflect/type_name.hpp"
@@ -11,7 +12,8 @@ namespace etude::inline v0 {
 struct RuleStep {
   double lr;
   double weight_decay;
-  std::int64_t step;  ///< the number of this update of these elements; 1 is the first
+  std::int64_t step;                    ///< the number of this update of these elements; 1 is the first
+  std::optional<double> momentum = {};  ///< used instead of the option momentum or beta1 if set
 };
 
 namespace detail {
@@ -22,6 +24,20 @@ double weight_decay_of(const Options& options) {
     return options.weight_decay;
   else
     return 0;
+}
+
+/// The options with the momentum of a schedule, if it is set. An option that is unset stays unset.
+template <class Options>
+Options with_momentum(Options options, std::optional<double> momentum) {
+  if (!momentum) return options;
+  if constexpr (requires { options.momentum; }) {
+    options.momentum = *momentum;
+  } else if constexpr (requires { options.beta1.has_value(); }) {
+    if (options.beta1) options.beta1 = momentum;
+  } else if constexpr (requires { options.beta1; }) {
+    options.beta1 = *momentum;
+  }
+  return options;
 }
 
 /// The name of an optimizer: "Lion" for LionRule.

@@ -40,7 +40,9 @@ void LARSRule::update(const torch::Tensor& values, const torch::Tensor& gradient
     if (options.trust_clip) ratio.div_(s.lr).clamp_max_(1);
     scaled = gradient.add(values, s.weight_decay).mul_(ratio);
   }
-  detail::update_tensor(SGDRule{detail::sgd_of(options)}, values, scaled, moments,
+  SGDOptions sgd = detail::sgd_of(options);
+  if (moments.empty()) sgd.momentum = 0;
+  detail::update_tensor(SGDRule{sgd}, values, scaled, moments,
                         {.lr = s.lr, .weight_decay = 0, .step = s.step});
 }
 

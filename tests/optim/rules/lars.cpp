@@ -2,6 +2,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "etude/optim/rules/lars.hpp"
 
@@ -59,6 +60,22 @@ TEST_CASE("LARS with a learning rate of 0 changes nothing") {
   x.mutable_grad() = torch::ones({2});
   lars.step();
   CHECK(x.equal(torch::ones({2})));
+}
+
+TEST_CASE("LARS takes the momentum of a group, unless it was made without momentum") {
+  const auto after_two_steps = [](double own, std::optional<double> of_group) {
+    const torch::Tensor x = torch::zeros({1}, at::kDouble).set_requires_grad(true);
+    etude::LARS lars({{{{"x", x}}, {}, {}}}, {.lr = 1, .momentum = own});
+    lars.param_groups()[0].momentum = of_group;
+    for (int step = 0; step < 2; ++step) {
+      x.mutable_grad() = torch::ones({1}, at::kDouble);
+      lars.step();
+    }
+    return x.item<double>();
+  };
+  CHECK(after_two_steps(0.5, {}) == -2.5);
+  CHECK(after_two_steps(0.5, 0.25) == -2.25);
+  CHECK(after_two_steps(0, 0.25) == -2);
 }
 
 TEST_CASE("LARS resumes to the bit, updates bfloat16 in float32, and refuses Nesterov without momentum") {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "etude/optim/rules/muon.hpp"
 
@@ -107,6 +108,22 @@ TEST_CASE("Muon leaves embeddings, output layers and named modules to AdamW") {
   CHECK(toy::fault_of<etude::ArgumentError>([&] {
           updated_by_muon({.ns_coefficients = {1, 2}});
         }) == "ns_coefficients has 2 numbers: must have 3");
+}
+
+TEST_CASE("a group's momentum replaces Muon's") {
+  const auto after = [](double own, std::optional<double> of_group) {
+    torch::manual_seed(2);
+    const torch::Tensor x = torch::ones({4, 3}).set_requires_grad(true);
+    etude::Muon muon({{{{"x", x}}, {}, {}}}, {.momentum = own});
+    muon.param_groups()[0].momentum = of_group;
+    for (int step = 0; step < 3; ++step) {
+      x.mutable_grad() = torch::randn({4, 3});
+      muon.step();
+    }
+    return x.detach();
+  };
+  CHECK(after(0.9, 0.5).equal(after(0.5, {})));
+  CHECK_FALSE(after(0.9, {}).equal(after(0.5, {})));
 }
 
 TEST_CASE("a gradient of zeros doesn't change what Muon updates") {
