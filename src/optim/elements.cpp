@@ -3,6 +3,7 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/addcdiv.h>
 #include <ATen/ops/addcmul.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -150,7 +151,12 @@ Expression min(Expression&& a, Expression&& b) { return Elements(at::minimum(a.e
 
 Expression if_positive(Expression&& a, Expression&& yes, Expression&& no) {
   const torch::Tensor given = a.evaluate();
-  const auto like = [&](Expression& value) { return value.evaluate().to(given.options()); };
+  const auto like = [&](Expression& value) {
+    const torch::Tensor tensor = value.evaluate();
+    // A captured step can't copy a number to the device, but can make it there.
+    if (tensor.is_cpu() && !given.is_cpu()) return at::full({}, tensor.item<double>(), given.options());
+    return tensor.to(given.options());
+  };
   return Elements(at::where(given > 0, like(yes), like(no)));
 }
 

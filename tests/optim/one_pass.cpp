@@ -113,13 +113,17 @@ TEST_CASE("moments of bfloat16 are left to operators unless their rounding is gi
   CHECK(torch::equal(moments[0], gradients));
 }
 
-TEST_CASE("roots, maxima and signs of lanes equal those of scalars, NaN included") {
-  const std::vector<float> a{4, -2, NAN, 0}, b{9, 3, 1, NAN};
-  std::vector<float> root(4), largest(4), signs(4);
+TEST_CASE("functions of lanes equal those of scalars, NaN included") {
+  const std::vector<float> a{4, -2, NAN, -0.F}, b{9, 3, 1, NAN};
+  std::vector<float> root(4), largest(4), smallest(4), signs(4), magnitudes(4), negative(4), chosen(4);
   const auto x = etude::detail::Lanes<float>::load(a.data()), y = etude::detail::Lanes<float>::load(b.data());
   sqrt(x).store(root.data());
   max(x, y).store(largest.data());
+  min(x, y).store(smallest.data());
   sign(x).store(signs.data());
+  abs(x).store(magnitudes.data());
+  (-x).store(negative.data());
+  if_positive(x, y, 5).store(chosen.data());
   CHECK(root[0] == 2);
   CHECK(std::isnan(root[1]));
   CHECK(std::isnan(root[2]));
@@ -128,7 +132,20 @@ TEST_CASE("roots, maxima and signs of lanes equal those of scalars, NaN included
   CHECK(largest[1] == 3);
   CHECK(std::isnan(largest[2]));
   CHECK(std::isnan(largest[3]));
+  CHECK(smallest[0] == 4);
+  CHECK(smallest[1] == -2);
+  CHECK(std::isnan(smallest[2]));
+  CHECK(std::isnan(smallest[3]));
   CHECK(signs == std::vector<float>{1, -1, 0, 0});
+  CHECK(magnitudes[0] == 4);
+  CHECK(magnitudes[1] == 2);
+  CHECK(std::isnan(magnitudes[2]));
+  CHECK(!std::signbit(magnitudes[3]));
+  CHECK(negative[0] == -4);
+  CHECK(negative[1] == 2);
+  CHECK(std::isnan(negative[2]));
+  CHECK(!std::signbit(negative[3]));
+  CHECK(chosen == std::vector<float>{9, 5, 5, 5});
 }
 
 TEST_CASE("the sum of squares counts every element of a vector of any length") {

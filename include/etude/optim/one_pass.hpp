@@ -52,6 +52,7 @@ struct Lanes {
 
   friend Lanes operator+(Lanes a, Lanes b) { return {a.vector + b.vector}; }
   friend Lanes operator-(Lanes a, Lanes b) { return {a.vector - b.vector}; }
+  friend Lanes operator-(Lanes a) { return {-a.vector}; }
   friend Lanes operator*(Lanes a, Lanes b) { return {a.vector * b.vector}; }
   friend Lanes operator/(Lanes a, Lanes b) { return {a.vector / b.vector}; }
   friend Lanes sqrt(Lanes a) {
@@ -70,10 +71,16 @@ struct Lanes {
     return a;
 #endif
   }
-  /// The larger element; NaN if either is NaN.
+  friend Lanes abs(Lanes a) { return {a.vector > 0 ? a.vector : Lanes(0).vector - a.vector}; }
+  /// The larger and the smaller element; NaN if either is NaN.
   friend Lanes max(Lanes a, Lanes b) {
     return {a.vector > b.vector || a.vector != a.vector ? a.vector : b.vector};
   }
+  friend Lanes min(Lanes a, Lanes b) {
+    return {a.vector < b.vector || a.vector != a.vector ? a.vector : b.vector};
+  }
+  /// The elements of `yes` where `a` is above 0, and those of `no` elsewhere.
+  friend Lanes if_positive(Lanes a, Lanes yes, Lanes no) { return {a.vector > 0 ? yes.vector : no.vector}; }
   /// -1, 0 or 1; 0 for NaN, like torch.sign.
   friend Lanes sign(Lanes a) {
     return {a.vector > 0 ? Lanes(1).vector : a.vector < 0 ? Lanes(-1).vector : Lanes(0).vector};
