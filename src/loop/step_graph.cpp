@@ -38,9 +38,8 @@ StepGraph::StepGraph(torch::Device device, const Model& model, Optimizer& optimi
   if (!optimizer.make_capturable())
     throw ArgumentError(
         fmt::format("cuda_graph is true: must be false with {}, which gets its learning rates from the host: "
-                    "Adam, AdamW and "
-                    "SGD can take them from the device, unless their option fused is false",
-                    optimizer.type()));
+                    "optim must be one of {} for it",
+                    optimizer.type(), optimizers_with(&OptimizerTraits::is_elementwise)));
 }
 
 StepGraph::~StepGraph() = default;

@@ -281,6 +281,8 @@ TEST_CASE("a TorchScript model trains in it too") {
   CHECK(type_of(trainer.model().parameters()[0]) == "BFloat16");
 }
 
+std::string rounding_optimizers() { return etude::optimizers_with(&etude::OptimizerTraits::rounds_bfloat16); }
+
 TEST_CASE("arguments that contradict pure_bf16 are refused by name") {
   const auto fault = [](auto set) {
     auto options = problem(Net());
@@ -294,12 +296,14 @@ TEST_CASE("arguments that contradict pure_bf16 are refused by name") {
   CHECK(fault([](Options& o) { o.args.fp16 = true; }) == "fp16 is true" + since);
   CHECK(fault([](Options& o) { o.args.bf16_full_eval = true; }) == "bf16_full_eval is true" + since);
   CHECK(fault([](Options& o) { o.args.fp16_full_eval = true; }) == "fp16_full_eval is true" + since);
-  for (const auto optim : {etude::OptimizerNames::adagrad, etude::OptimizerNames::rmsprop,
-                           etude::OptimizerNames::lbfgs, etude::OptimizerNames::adafactor})
-    CHECK(
-        fault([&](Options& o) { o.args.optim = optim; })
-            .starts_with("optim is " + std::string(etude::to_string(optim)) +
-                         ": must be one of adamw_torch, adamw_torch_fused, adam, sgd, lion with pure_bf16"));
+  for (const auto name : etude::enum_names<etude::OptimizerNames>) {
+    CAPTURE(name);
+    const auto optim = etude::from_string<etude::OptimizerNames>(name);
+    if (!etude::traits_of(optim).rounds_bfloat16)
+      CHECK(fault([&](Options& o) { o.args.optim = optim; })
+                .starts_with("optim is " + std::string(name) + ": must be one of " + rounding_optimizers() +
+                             " with pure_bf16"));
+  }
   auto options = problem(Net());
   options.args.optim_args = "rounding=up";
   CHECK(toy::fault_of<etude::ArgumentError>([&] {
@@ -320,7 +324,7 @@ TEST_CASE("an optimizer that doesn't round is refused by name, given or made by 
   auto options = problem(Net());
   const auto refused = [](const std::string& name) {
     return "pure_bf16 is true: must be false with " + name +
-           ", which doesn't round in its updates: Etude's AdamW, Adam, SGD and Lion do";
+           ", which doesn't round in its updates: " + rounding_optimizers() + " do";
   };
   CHECK(toy::fault_of<etude::ArgumentError>([&] { WithAdagrad(options).train(); }) == refused("Adagrad"));
   const Net net;

@@ -289,7 +289,7 @@ TEST_CASE("a model that changes while only a shard of the gradients is there is 
 
 // An optimizer that reports the memory of its moment and its gradients.
 struct Measured : etude::FlatOptimizer {
-  explicit Measured(const Groups& groups) : FlatOptimizer(groups, 0.01, 0, {{"sum"}}) {}
+  explicit Measured(const Groups& groups) : FlatOptimizer(groups, 0.01, 0, {{"sum"}}, {}, std::nullopt) {}
 
   void update_range(const Range& range, const etude::ParamGroup&, std::int64_t) override {
     moment_bytes = range.moments[0].storage().nbytes();
@@ -402,21 +402,21 @@ TEST_CASE("an optimizer that needs whole parameters is refused by name") {
     return toy::fault_of<etude::ArgumentError>(
         [&] { etude::shard(*optimizer, ranks, ShardStage::optimizer_state); });
   };
-  const std::string allowed =
-      ": must be one of adamw_torch, adamw_torch_fused, adam, sgd, adagrad, rmsprop, lion with "
-      "ShardedDataParallel, which cuts through parameters";
+  const std::string allowed = ": optim must be one of " +
+                              etude::optimizers_with(&etude::OptimizerTraits::is_elementwise) +
+                              " with ShardedDataParallel, which cuts through parameters";
   CHECK(fault([](Model& model) { return std::make_unique<etude::Adafactor>(model.groups); }) ==
-        "optim is adafactor" + allowed);
+        "the optimizer is Adafactor" + allowed);
   CHECK(fault([](Model& model) { return std::make_unique<etude::AdamW8bit>(model.groups); }) ==
-        "optim is adamw_8bit" + allowed);
+        "the optimizer is AdamW8bit" + allowed);
   CHECK(fault([](Model& model) { return std::make_unique<etude::LBFGS>(model.groups); }) ==
-        "optim is lbfgs" + allowed);
+        "the optimizer is LBFGS" + allowed);
   CHECK(fault([](Model& model) {
           auto sgd = std::make_shared<torch::optim::SGD>(std::vector<torch::Tensor>{model.parameters[0]},
                                                          torch::optim::SGDOptions(0.1));
           return std::make_unique<etude::TorchOptimizer>(
               sgd, etude::NamedTensors{{"matrix", model.parameters[0]}});
-        }) == "optim is LibTorch's SGD" + allowed);
+        }) == "the optimizer is SGD" + allowed);
 }
 
 }  // namespace parallel_shards_test
