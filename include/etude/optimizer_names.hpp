@@ -47,7 +47,8 @@ struct OptimizerTraits {
   optimizer(muon, Muon, ())                                                                                \
   optimizer(galore_adamw, GaLoreAdamW, ())                                                                 \
   optimizer(soap, SOAP, ())                                                                                \
-  optimizer(nadam, NAdam, (), .is_elementwise = true, .rounds_bfloat16 = true)
+  optimizer(nadam, NAdam, (), .is_elementwise = true, .rounds_bfloat16 = true)                             \
+  optimizer(radam, RAdam, (), .is_elementwise = true, .rounds_bfloat16 = true)
 // clang-format on
 
 #define ETUDE_DETAIL_OPTIMIZER_NAME(name, ...) name,

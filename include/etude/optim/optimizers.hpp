@@ -13,6 +13,7 @@
 #include "etude/optim/rules/lion_8bit.hpp"
 #include "etude/optim/rules/muon.hpp"
 #include "etude/optim/rules/nadam.hpp"
+#include "etude/optim/rules/radam.hpp"
 #include "etude/optim/rules/rmsprop.hpp"
 #include "etude/optim/rules/sgd.hpp"
 #include "etude/optim/rules/soap.hpp"
