@@ -48,7 +48,8 @@ struct OptimizerTraits {
   optimizer(galore_adamw, GaLoreAdamW, ())                                                                 \
   optimizer(soap, SOAP, ())                                                                                \
   optimizer(nadam, NAdam, (), .is_elementwise = true, .rounds_bfloat16 = true)                             \
-  optimizer(radam, RAdam, (), .is_elementwise = true, .rounds_bfloat16 = true)
+  optimizer(radam, RAdam, (), .is_elementwise = true, .rounds_bfloat16 = true)                             \
+  optimizer(adamax, Adamax, (), .is_elementwise = true, .rounds_bfloat16 = true)
 // clang-format on
 
 #define ETUDE_DETAIL_OPTIMIZER_NAME(name, ...) name,
