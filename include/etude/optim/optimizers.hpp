@@ -1,6 +1,7 @@
 #pragma once
 
 /// All optimizers: see `ETUDE_OPTIMIZERS`.
+#include "etude/optim/rules/adadelta.hpp"
 #include "etude/optim/rules/adafactor.hpp"
 #include "etude/optim/rules/adagrad.hpp"
 #include "etude/optim/rules/adam.hpp"
