@@ -51,7 +51,8 @@ struct OptimizerTraits {
   optimizer(radam, RAdam, (), .is_elementwise = true, .rounds_bfloat16 = true)                             \
   optimizer(adamax, Adamax, (), .is_elementwise = true, .rounds_bfloat16 = true)                           \
   optimizer(adadelta, Adadelta, (), .is_elementwise = true)                                                \
-  optimizer(asgd, ASGD, (), .is_elementwise = true)
+  optimizer(asgd, ASGD, (), .is_elementwise = true)                                                        \
+  optimizer(rprop, Rprop, (), .is_elementwise = true)
 // clang-format on
 
 #define ETUDE_DETAIL_OPTIMIZER_NAME(name, ...) name,

@@ -434,6 +434,12 @@ std::string must_be_zero(std::string_view name, double value) {
   return value == 0 ? "" : fmt::format("and {} is {}: must be 0 for it", name, value);
 }
 
+void refuse_weight_decay(const ParamGroup& group, std::string_view optimizer) {
+  if (group.weight_decay != 0 && !group.parameters.empty())
+    throw ArgumentError(fmt::format("weight_decay is {}: must be 0, since {} doesn't support it",
+                                    group.weight_decay, optimizer));
+}
+
 }  // namespace detail
 
 }  // namespace etude::inline v0

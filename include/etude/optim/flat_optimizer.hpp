@@ -199,6 +199,9 @@ class FlatOptimizer : public Optimizer {
 namespace detail {
 /// The `sparse_fault` for a number that must be 0 with sparse gradients; empty if it is 0.
 std::string must_be_zero(std::string_view name, double value);
+
+/// Throws ArgumentError if the group has parameters and weight decay.
+void refuse_weight_decay(const ParamGroup& group, std::string_view optimizer);
 }  // namespace detail
 
 }  // namespace etude::inline v0

@@ -44,6 +44,10 @@ inline constexpr bool is_kept = !std::is_same_v<std::remove_cvref_t<Value>, Abse
 namespace detail {
 template <class Rule>
 concept HasLibtorchKernel = requires { &Rule::has_libtorch_kernel; };
+
+template <class Rule>
+concept TakesSparseGradients =
+    requires(const Rule& rule, const ParamGroup& group) { rule.sparse_fault(group); };
 }  // namespace detail
 
 /// An element-wise optimizer that a rule describes. `Rule` is a class with
@@ -70,7 +74,7 @@ class RuleOptimizer : public FlatOptimizer {
  public:
   using Options = typename Rule::Options;
 
-  /// Throws ArgumentError for options out of range.
+  /// Throws ArgumentError for options out of range, and for weight decay if the options have none.
   explicit RuleOptimizer(const std::vector<ParameterGroup>& groups, const Options& options = {});
 
   OptimizerTraits traits() const override;
@@ -196,13 +200,14 @@ RuleOptimizer<Rule>::RuleOptimizer(const std::vector<ParameterGroup>& groups, co
       rule_{options} {
   detail::check_fields(options);
   if constexpr (requires { Rule::check(options); }) Rule::check(options);
+  if constexpr (!requires { options.weight_decay; } && !detail::TakesSparseGradients<Rule>)
+    for (const ParamGroup& group : groups_) detail::refuse_weight_decay(group, detail::rule_name<Rule>());
 }
 
 template <class Rule>
 OptimizerTraits RuleOptimizer<Rule>::traits() const {
   OptimizerTraits traits = FlatOptimizer::traits();
-  traits.takes_sparse_gradients =
-      requires(const Rule& rule, const ParamGroup& group) { rule.sparse_fault(group); };
+  traits.takes_sparse_gradients = detail::TakesSparseGradients<Rule>;
   return traits;
 }
 
@@ -213,7 +218,7 @@ std::string RuleOptimizer<Rule>::type() const {
 
 template <class Rule>
 std::string RuleOptimizer<Rule>::sparse_fault(const ParamGroup& group) const {
-  if constexpr (requires { rule_.sparse_fault(group); })
+  if constexpr (detail::TakesSparseGradients<Rule>)
     return rule_.sparse_fault(group);
   else
     return FlatOptimizer::sparse_fault(group);
