@@ -52,7 +52,8 @@ struct OptimizerTraits {
   optimizer(adamax, Adamax, (), .is_elementwise = true, .rounds_bfloat16 = true)                           \
   optimizer(adadelta, Adadelta, (), .is_elementwise = true)                                                \
   optimizer(asgd, ASGD, (), .is_elementwise = true)                                                        \
-  optimizer(rprop, Rprop, (), .is_elementwise = true)
+  optimizer(rprop, Rprop, (), .is_elementwise = true)                                                      \
+  optimizer(ademamix, AdEMAMix, (), .is_elementwise = true, .rounds_bfloat16 = true)
 // clang-format on
 
 #define ETUDE_DETAIL_OPTIMIZER_NAME(name, ...) name,

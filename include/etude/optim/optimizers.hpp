@@ -7,6 +7,7 @@
 #include "etude/optim/rules/adam.hpp"
 #include "etude/optim/rules/adamax.hpp"
 #include "etude/optim/rules/adamw_8bit.hpp"
+#include "etude/optim/rules/ademamix.hpp"
 #include "etude/optim/rules/asgd.hpp"
 #include "etude/optim/rules/galore_adamw.hpp"
 #include "etude/optim/rules/lamb.hpp"
