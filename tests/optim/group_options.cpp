@@ -11,15 +11,7 @@
 #include <memory>
 
 #include "etude/base/error.hpp"
-#include "etude/optim/rules/adafactor.hpp"
-#include "etude/optim/rules/adagrad.hpp"
-#include "etude/optim/rules/adam.hpp"
-#include "etude/optim/rules/adamw_8bit.hpp"
-#include "etude/optim/rules/lbfgs.hpp"
-#include "etude/optim/rules/lion.hpp"
-#include "etude/optim/rules/lion_8bit.hpp"
-#include "etude/optim/rules/rmsprop.hpp"
-#include "etude/optim/rules/sgd.hpp"
+#include "etude/optim/optimizers.hpp"
 #include "etude/optim/torch_optimizer.hpp"
 
 #include <doctest/doctest.h>  // last, since LibTorch defines a CHECK too
@@ -95,6 +87,13 @@ TEST_CASE("each optimizer stores its type and all its options") {
   check(etude::RMSprop(groups()), "RMSprop", etude::RMSpropOptions());
   check(etude::Adagrad(groups()), "Adagrad", etude::AdagradOptions());
   check(etude::Lion(groups()), "Lion", etude::LionOptions());
+  check(etude::NAdam(groups()), "NAdam", etude::NAdamOptions());
+  check(etude::RAdam(groups()), "RAdam", etude::RAdamOptions());
+  check(etude::Adamax(groups()), "Adamax", etude::AdamaxOptions());
+  check(etude::Adadelta(groups()), "Adadelta", etude::AdadeltaOptions());
+  check(etude::ASGD(groups()), "ASGD", etude::ASGDOptions());
+  check(etude::Rprop(etude::parameter_groups(groups()[0].parameters, 0)), "Rprop", etude::RpropOptions());
+  check(etude::AdEMAMix(groups()), "AdEMAMix", etude::AdEMAMixOptions());
   check(etude::Adafactor(groups()), "Adafactor", etude::AdafactorOptions());
   check(etude::AdamW8bit(groups()), "AdamW8bit", etude::AdamW8bitOptions());
   check(etude::Lion8bit(groups()), "Lion8bit", etude::Lion8bitOptions());

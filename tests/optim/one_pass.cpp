@@ -9,13 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "etude/optim/rules/adagrad.hpp"
-#include "etude/optim/rules/adam.hpp"
-#include "etude/optim/rules/adamw_8bit.hpp"
-#include "etude/optim/rules/lion.hpp"
-#include "etude/optim/rules/lion_8bit.hpp"
-#include "etude/optim/rules/rmsprop.hpp"
-#include "etude/optim/rules/sgd.hpp"
+#include "etude/optim/optimizers.hpp"
 
 namespace optim_one_pass_test {
 
@@ -59,7 +53,14 @@ TEST_CASE("clipping inside the step equals clipping before it, for every kernel 
       {"Adagrad", maker<etude::Adagrad>(etude::AdagradOptions{.lr = 0.1})},
       {"Adagrad by operators", maker<etude::Adagrad>(etude::AdagradOptions{.lr = 0.1, .fused = false})},
       {"RMSprop", maker<etude::RMSprop>(etude::RMSpropOptions{.momentum = 0.9, .centered = true})},
-      {"Lion", maker<etude::Lion>(etude::LionOptions{.lr = 0.1})}};
+      {"Lion", maker<etude::Lion>(etude::LionOptions{.lr = 0.1})},
+      {"NAdam", maker<etude::NAdam>(etude::NAdamOptions{.weight_decay = 0.1})},
+      {"RAdam", maker<etude::RAdam>(etude::RAdamOptions{.weight_decay = 0.1})},
+      {"Adamax", maker<etude::Adamax>(etude::AdamaxOptions{.weight_decay = 0.1})},
+      {"Adadelta", maker<etude::Adadelta>(etude::AdadeltaOptions{.weight_decay = 0.1})},
+      {"ASGD", maker<etude::ASGD>(etude::ASGDOptions{.lr = 0.1, .weight_decay = 0.1})},
+      {"Rprop", maker<etude::Rprop>(etude::RpropOptions{})},
+      {"AdEMAMix", maker<etude::AdEMAMix>(etude::AdEMAMixOptions{.weight_decay = 0.1})}};
   for (const auto& named : makers)
     for (const auto type : {torch::kFloat, torch::kDouble})
       for (const std::int64_t size : {37, 40'000}) {  // for Etude's kernel, and for LibTorch's if it has one
@@ -78,6 +79,9 @@ TEST_CASE("a long vector gives the same result as the short ones that it consist
       maker<etude::Adam>(etude::AdamOptions{.weight_decay = 0.1, .amsgrad = true}),
       maker<etude::SGD>(etude::SGDOptions{.lr = 0.1, .momentum = 0.9, .dampening = 0.3}),
       maker<etude::Adagrad>(etude::AdagradOptions{.lr = 0.1, .lr_decay = 0.1}),
+      maker<etude::NAdam>(etude::NAdamOptions{}),
+      maker<etude::Rprop>(etude::RpropOptions{}),
+      maker<etude::AdEMAMix>(etude::AdEMAMixOptions{}),
   };
   const auto start = torch::randn({40'000}), gradients = torch::randn({3, 40'000});
   for (std::size_t i = 0; i < makers.size(); ++i) {

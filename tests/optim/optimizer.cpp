@@ -4,14 +4,7 @@
 #include <torch/optim/adamw.h>
 
 #include "etude/optim/optimizer.hpp"
-#include "etude/optim/rules/adafactor.hpp"
-#include "etude/optim/rules/adagrad.hpp"
-#include "etude/optim/rules/adam.hpp"
-#include "etude/optim/rules/adamw_8bit.hpp"
-#include "etude/optim/rules/lion.hpp"
-#include "etude/optim/rules/lion_8bit.hpp"
-#include "etude/optim/rules/rmsprop.hpp"
-#include "etude/optim/rules/sgd.hpp"
+#include "etude/optim/optimizers.hpp"
 
 #include "compare.hpp"
 #include "etude/base/error.hpp"
@@ -46,6 +39,12 @@ std::vector<beside_torch::Ours> all_kinds() {
           beside_torch::ours<etude::Adagrad>(etude::AdagradOptions{.initial_accumulator_value = 0.3}),
           beside_torch::ours<etude::RMSprop>(etude::RMSpropOptions{.momentum = 0.9, .centered = true}),
           beside_torch::ours<etude::Lion>(etude::LionOptions{}),
+          beside_torch::ours<etude::NAdam>(etude::NAdamOptions{}),
+          beside_torch::ours<etude::RAdam>(etude::RAdamOptions{}),
+          beside_torch::ours<etude::Adamax>(etude::AdamaxOptions{}),
+          beside_torch::ours<etude::Adadelta>(etude::AdadeltaOptions{}),
+          beside_torch::ours<etude::ASGD>(etude::ASGDOptions{.t0 = 5}),
+          beside_torch::ours<etude::AdEMAMix>(etude::AdEMAMixOptions{.t_alpha = 30, .t_beta3 = 30}),
           beside_torch::ours<etude::Adafactor>(etude::AdafactorOptions{.beta1 = 0.9}),
           beside_torch::ours<etude::AdamW8bit>(etude::AdamW8bitOptions{.min_8bit_size = 20}),
           beside_torch::ours<etude::Lion8bit>(etude::Lion8bitOptions{.min_8bit_size = 20})};

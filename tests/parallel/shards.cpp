@@ -16,14 +16,7 @@
 
 #include "common/fault_of.hpp"
 #include "common/ranks.hpp"
-#include "etude/optim/rules/adafactor.hpp"
-#include "etude/optim/rules/adagrad.hpp"
-#include "etude/optim/rules/adam.hpp"
-#include "etude/optim/rules/adamw_8bit.hpp"
-#include "etude/optim/rules/lbfgs.hpp"
-#include "etude/optim/rules/lion.hpp"
-#include "etude/optim/rules/rmsprop.hpp"
-#include "etude/optim/rules/sgd.hpp"
+#include "etude/optim/optimizers.hpp"
 #include "etude/optim/torch_optimizer.hpp"
 #include "etude/parallel/gradient_reducer.hpp"
 
@@ -185,8 +178,30 @@ const std::vector<std::pair<std::string, Make>>& makers() {
       {"adagrad", maker<etude::Adagrad>(etude::AdagradOptions{.lr = 0.01, .lr_decay = 0.1})},
       {"rmsprop",
        maker<etude::RMSprop>(etude::RMSpropOptions{.lr = 0.01, .momentum = 0.5, .centered = true})},
-      {"lion", maker<etude::Lion>(etude::LionOptions{.lr = 0.01})}};
+      {"lion", maker<etude::Lion>(etude::LionOptions{.lr = 0.01})},
+      {"nadam", maker<etude::NAdam>(etude::NAdamOptions{.lr = 0.01})},
+      {"radam", maker<etude::RAdam>(etude::RAdamOptions{.lr = 0.01})},
+      {"adamax", maker<etude::Adamax>(etude::AdamaxOptions{.lr = 0.01})},
+      {"adadelta", maker<etude::Adadelta>(etude::AdadeltaOptions{})},
+      {"asgd", maker<etude::ASGD>(etude::ASGDOptions{.t0 = 2})},
+      {"rprop",
+       [](Groups groups) {
+         for (auto& group : groups) group.weight_decay = 0;
+         return std::make_unique<etude::Rprop>(groups);
+       }},
+      {"ademamix", maker<etude::AdEMAMix>(etude::AdEMAMixOptions{.lr = 0.01, .t_alpha = 4, .t_beta3 = 4})}};
   return all;
+}
+
+TEST_CASE("the list above has every element-wise optimizer") {
+  for (const auto name : etude::enum_names<etude::OptimizerNames>) {
+    CAPTURE(name);
+    const auto is_of_this = [&](const auto& maker) {
+      return maker.first.substr(0, maker.first.find(',')) == name;
+    };
+    CHECK(std::ranges::any_of(makers(), is_of_this) ==
+          etude::traits_of(etude::from_string<etude::OptimizerNames>(name)).is_elementwise);
+  }
 }
 
 TEST_CASE("each optimizer in shards gives the weights and the state of one process, to the bit") {

@@ -204,6 +204,7 @@ TEST_CASE("the parts are those of the model and the optimizer") {
   for (const auto& [optim, optim_args, moments] :
        {Expected{adamw_torch_fused, "", 2 * parameters}, Expected{adam, "amsgrad=true", 3 * parameters},
         Expected{sgd, "", 0}, Expected{sgd, "momentum=0.9", parameters}, Expected{lion, "", parameters},
+        Expected{asgd, "", parameters}, Expected{ademamix, "", 3 * parameters},
         Expected{adafactor, "", rows_and_columns + biases},
         Expected{lbfgs, "history_size=10", 22 * parameters}}) {
     auto args = arguments();
