@@ -27,10 +27,10 @@ struct AdEMAMixOptions {
                (std::int64_t, seed, "seed of stochastic rounding" | at_least(0), 0));
 };
 
-/// AdEMAMix (Pagliardini et al. 2024): AdamW whose direction is the bias-corrected fast mean plus alpha times
-/// a slow mean that isn't corrected. Schedules of alpha and beta3 are the paper's equations; most trainings
-/// set both to the number of steps. Names and defaults are Hugging Face's. The authors' class has alpha = 2,
-/// and calls the schedules alpha_warmup and beta3_warmup.
+/// AdEMAMix (Pagliardini et al. 2024): AdamW whose direction is the fast mean of the gradients, corrected for
+/// its bias, plus alpha times a slow mean, which isn't corrected. alpha and beta3 can grow as in the paper's
+/// equations, usually over all steps of the training. The names and defaults are Hugging Face's; in the
+/// authors' code, alpha is 2, and t_alpha and t_beta3 are alpha_warmup and beta3_warmup.
 struct AdEMAMixRule {
   using Options = AdEMAMixOptions;
 

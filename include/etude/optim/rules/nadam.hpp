@@ -27,8 +27,8 @@ struct NAdamOptions {
       (std::int64_t, seed, "seed of stochastic rounding" | at_least(0), 0));
 };
 
-/// Adam with Nesterov momentum (Dozat 2016), equivalent to torch.optim.NAdam; products of momenta are float64
-/// instead of float32.
+/// Adam with Nesterov momentum (Dozat 2016), equivalent to torch.optim.NAdam, except that the product of all
+/// momenta is float64 instead of float32 and uses the current beta1 if a schedule changes it.
 struct NAdamRule {
   using Options = NAdamOptions;
 
