@@ -52,7 +52,10 @@ void FlatOptimizer::update() {
           "the parameters with a gradient in the captured step differ from those in the step before it");
     cut(ranges, apart);
   }
-  if (is_captured() && !std::exchange(is_prepared_, false)) write_numbers(0);
+  if (!is_captured())
+    begin_groups(ranges);
+  else if (!std::exchange(is_prepared_, false))
+    write_numbers(0);
   for (std::size_t i = 0; i < ranges.size(); ++i) {
     if (flat_.is_sparse(ranges[i].first))
       update_rows(ranges[i]);
@@ -64,6 +67,8 @@ void FlatOptimizer::update() {
   clear_lists();
   if (layout_->is_sharded()) flat_.gather_values();
 }
+
+void FlatOptimizer::begin_groups(const std::vector<FlatRange>& /*ranges*/) {}
 
 void FlatOptimizer::update_pieces(std::size_t range, const ParamGroup& group, std::int64_t steps) {
   clear_lists();
@@ -166,6 +171,7 @@ bool FlatOptimizer::set_mode(StepMode mode) {
 
 void FlatOptimizer::write_numbers(std::int64_t ahead) {
   const torch::NoGradGuard no_grad;
+  begin_groups(flat_.ranges());
   for (std::size_t i = 0; i < numbers_.size(); ++i) {
     const FlatRange& range = flat_.ranges()[i];
     numbers_[i].rate.fill_(groups_[range.group].lr);

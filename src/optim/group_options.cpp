@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,11 +22,12 @@ void OptionReader::check() const {
 }
 
 GroupNumbers::GroupNumbers(const nlohmann::ordered_json& values, const nlohmann::ordered_json& given,
-                           std::string prefix)
-    : reader_(values, given, std::move(prefix)) {
+                           std::string prefix, std::map<std::string, double> kept_now)
+    : kept(std::move(kept_now)), reader_(values, given, std::move(prefix)) {
   reader_("lr", lr, allowed::at_least(0));
   reader_("initial_lr", initial_lr, allowed::at_least(0));
   reader_("weight_decay", weight_decay, allowed::at_least(0));
+  for (auto& [name, value] : kept) reader_(name.c_str(), value, allowed::at_least(0));
 }
 
 SavedOptions::SavedOptions(const nlohmann::ordered_json& saved, std::size_t groups) {

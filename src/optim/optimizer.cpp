@@ -35,7 +35,10 @@ std::vector<ParamGroup> Optimizer::complete(const std::vector<ParameterGroup>& g
 }
 
 nlohmann::ordered_json Optimizer::numbers_of(const ParamGroup& group) {
-  return {{"lr", group.lr}, {"initial_lr", group.initial_lr}, {"weight_decay", group.weight_decay}};
+  nlohmann::ordered_json numbers{
+      {"lr", group.lr}, {"initial_lr", group.initial_lr}, {"weight_decay", group.weight_decay}};
+  for (const auto& [name, value] : group.kept) numbers[name] = value;
+  return numbers;
 }
 
 std::vector<NamedTensors> Optimizer::tensors_of(const std::vector<ParamGroup>& groups) {
@@ -145,11 +148,14 @@ nlohmann::ordered_json Optimizer::with_numbers_of(std::size_t group,
 
 std::function<void()> Optimizer::setter_of_options(std::size_t group, const nlohmann::ordered_json& merged,
                                                    const nlohmann::ordered_json& given) {
-  const detail::GroupNumbers numbers(merged, given, fmt::format("param_groups[{}].", group));
+  const detail::GroupNumbers numbers(merged, given, fmt::format("param_groups[{}].", group),
+                                     groups_[group].kept);
   numbers.check();
-  return [this, group, lr = numbers.lr, initial_lr = numbers.initial_lr, decay = numbers.weight_decay] {
+  return [this, group, lr = numbers.lr, initial_lr = numbers.initial_lr, decay = numbers.weight_decay,
+          kept = numbers.kept] {
     set_learning_rates(group, lr, initial_lr);
     groups_[group].weight_decay = decay;
+    groups_[group].kept = kept;
   };
 }
 

@@ -91,6 +91,9 @@ class FlatOptimizer : public Optimizer {
   /// captured.
   virtual std::vector<double> numbers(const ParamGroup& group, std::int64_t steps);
 
+  /// Called before a step of these ranges.
+  virtual void begin_groups(const std::vector<FlatRange>& ranges);
+
   /// Calls LibTorch's kernel. It may change the gradients.
   virtual void update_by_libtorch(const Lists& lists, const ParamGroup& group, std::int64_t steps);
 

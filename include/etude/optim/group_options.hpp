@@ -3,6 +3,7 @@
 #include <c10/util/Type.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -64,8 +65,11 @@ class OptionReader {
 /// The numeric options that every group has.
 struct GroupNumbers {
   double lr = 0, initial_lr = 0, weight_decay = 0;
+  std::map<std::string, double> kept;
 
-  GroupNumbers(const nlohmann::ordered_json& values, const nlohmann::ordered_json& given, std::string prefix);
+  /// `kept_now` has the names of the numbers that the group keeps.
+  GroupNumbers(const nlohmann::ordered_json& values, const nlohmann::ordered_json& given, std::string prefix,
+               std::map<std::string, double> kept_now = {});
 
   void check() const { reader_.check(); }
 

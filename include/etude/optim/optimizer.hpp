@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -25,6 +26,8 @@ struct ParamGroup {
   double lr = 0;
   double initial_lr = 0;
   double weight_decay = 0;
+  /// Numbers of at least 0, by name, that the optimizer keeps from step to step. They are saved like options.
+  std::map<std::string, double> kept = {};
   std::optional<double> momentum = {};  ///< if set, used instead of the option `momentum` or `beta1`
 };
 

@@ -66,6 +66,8 @@ concept TakesSparseGradients =
 /// and, optionally,
 /// - `check(options)`, static, which throws ArgumentError for options that don't fit together;
 /// - `sparse_fault(group)`: see Optimizer; a rule that leaves elements without a gradient unchanged has it;
+/// - `kept`, static: the names of numbers in `ParamGroup::kept`, 0 at first;
+/// - `begin_step(group)`, which sets them before a step, after which `numbers(RuleStep, group)` uses them;
 /// - `has_libtorch_kernel(values)`, static, and `update_by_libtorch(lists, RuleStep, gradient_scale)` for
 /// LibTorch's
 ///   fused kernel; also `has_capturable_kernel(values)`, static, if it takes `Lists::rate`.
@@ -90,6 +92,7 @@ class RuleOptimizer : public FlatOptimizer {
 
   void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override;
   std::vector<double> numbers(const ParamGroup& group, std::int64_t steps) override;
+  void begin_groups(const std::vector<FlatRange>& ranges) override;
   void update_by_libtorch(const Lists& lists, const ParamGroup& group, std::int64_t steps) override;
 
  private:
@@ -101,6 +104,9 @@ class RuleOptimizer : public FlatOptimizer {
   bool update_in_lanes(const Range& range, const std::array<double, size>& numbers, std::int64_t steps) const;
   template <auto kept, std::size_t size>
   void update_by_operators(const Range& range, const std::array<double, size>& numbers) const;
+
+  /// The numbers of the rule, which gets the group's options.
+  auto rule_numbers(const ParamGroup& group, std::int64_t steps);
 
   /// The options of a group, whose momentum a schedule may have changed.
   Options options_of(const ParamGroup& group) const;
@@ -202,6 +208,9 @@ RuleOptimizer<Rule>::RuleOptimizer(const std::vector<ParameterGroup>& groups, co
   if constexpr (requires { Rule::check(options); }) Rule::check(options);
   if constexpr (!requires { options.weight_decay; } && !detail::TakesSparseGradients<Rule>)
     for (const ParamGroup& group : groups_) detail::refuse_weight_decay(group, detail::rule_name<Rule>());
+  if constexpr (requires { Rule::kept; })
+    for (std::size_t i = 0; i < groups_.size(); ++i)
+      for (const char* name : Rule::kept) given_[i][name] = groups_[i].kept[name] = 0;
 }
 
 template <class Rule>
@@ -226,15 +235,31 @@ std::string RuleOptimizer<Rule>::sparse_fault(const ParamGroup& group) const {
 
 template <class Rule>
 std::vector<double> RuleOptimizer<Rule>::numbers(const ParamGroup& group, std::int64_t steps) {
-  rule_.options = options_of(group);
-  const auto numbers = rule_.numbers(RuleStep{group.lr, group.weight_decay, steps});
+  const auto numbers = rule_numbers(group, steps);
   return {numbers.begin(), numbers.end()};
 }
 
 template <class Rule>
-void RuleOptimizer<Rule>::update_range(const Range& range, const ParamGroup& group, std::int64_t steps) {
+auto RuleOptimizer<Rule>::rule_numbers(const ParamGroup& group, std::int64_t steps) {
   rule_.options = options_of(group);
-  const auto numbers = rule_.numbers(RuleStep{group.lr, group.weight_decay, steps});
+  const RuleStep step{group.lr, group.weight_decay, steps};
+  if constexpr (requires { rule_.numbers(step, group); })
+    return rule_.numbers(step, group);
+  else
+    return rule_.numbers(step);
+}
+
+template <class Rule>
+void RuleOptimizer<Rule>::begin_groups(const std::vector<FlatRange>& ranges) {
+  if constexpr (requires(ParamGroup & group) { rule_.begin_step(group); })
+    for (auto range = ranges.begin(); range != ranges.end(); ++range)
+      if (std::none_of(ranges.begin(), range, [&](const auto& other) { return other.group == range->group; }))
+        rule_.begin_step(groups_[range->group]);
+}
+
+template <class Rule>
+void RuleOptimizer<Rule>::update_range(const Range& range, const ParamGroup& group, std::int64_t steps) {
+  const auto numbers = rule_numbers(group, steps);
   detail::with_kept(
       Rule::moments(options_), [&]<auto kept>(detail::Kept<kept>) {
         if (!in_one_pass() || range.numbers.defined() || !update_in_lanes<kept>(range, numbers, steps))
