@@ -360,6 +360,7 @@ void TrainingCheckpoints::announce() {
 
 void TrainingCheckpoints::report(const std::filesystem::path& checkpoint) {
   core_.ranks.barrier();  // The first process has written it.
+  const AveragedWeightsInUse weights(core_.optimizers);
   events_.raise<Save>(checkpoint);
   if (!core_.options.push) return;
   events_.raise<PushBegin>(checkpoint);

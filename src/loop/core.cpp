@@ -331,6 +331,7 @@ void TrainerCore::warn_of_unsaved_state() const {
 void TrainerCore::save_model(const std::filesystem::path& directory) const {
   const Calls::Scope call(calls, Calls::save_model);
   const ActivityClock::Scope scope(activity_clock, TimedActivity::saving);
+  const AveragedWeightsInUse averaged(optimizers);
   const ShardedUnits::Whole whole(sharded_units.get());
   if (!ranks.is_first()) return;
   const auto weights = model.state_dict();

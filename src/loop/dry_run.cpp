@@ -46,6 +46,7 @@ void TrainingDryRun::begin() {
   }
   optimizer_begin_.emplace(*optimizer_, context_.trainer.communicator());
   begin_.emplace(events_);
+  was_result_ = optimizer_->use_weights(WeightsInUse::training);
   events_.core().carried.reset();
   modes_.emplace(context_.model.eval_guard());
   if (context_.args.gradient_checkpointing && !are_units_run(context_.model))
@@ -68,6 +69,7 @@ void TrainingDryRun::end() {
   const auto begin = *std::exchange(begin_, std::nullopt);
   optimizer_->zero_grad();
   optimizer_begin_->restore(*optimizer_);
+  if (was_result_) optimizer_->use_weights(WeightsInUse::result);
   if (!torch_state_.empty()) {
     auto& users = *context_.trainer.options().optimizer;
     std::istringstream bytes(torch_state_);

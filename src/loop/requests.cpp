@@ -53,7 +53,10 @@ bool Requests::evaluate() {
   core_.control.should_evaluate = false;
   const InterruptionScope evaluating(true);
   const ScopedValue due(core_.evaluation_is_due, true);
-  const Metrics metrics = core_.ranks.first(events_.trainer().evaluate(EvaluateOptions{}));
+  const Metrics metrics = [&] {
+    const AveragedWeightsInUse weights(core_.optimizers);  // also for an `evaluate` of the program
+    return core_.ranks.first(events_.trainer().evaluate(EvaluateOptions{}));
+  }();
   work_.end();
   loop_state().settle();
   for (auto& each : core_.optimizers)

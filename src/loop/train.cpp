@@ -190,6 +190,7 @@ void TrainLoop::make_optimizers() {
 }
 
 void TrainLoop::begin() {
+  core_.optimizers.use_weights(WeightsInUse::training);
   events_.open<TrainEnd>();
   if (checkpoints_.resumes()) stoppable([&] { events_.raise<CheckpointLoaded>(checkpoints_.path()); });
   stoppable([&] { events_.raise<TrainBegin>(checkpoints_.resumes()); });
@@ -378,6 +379,7 @@ void TrainLoop::enter_next_phase() {
   done.epochs = position.epoch;
   done.skipped_steps = progress.skipped_steps;
   progress.extra_steps = progress.extra_epochs = 0;
+  core_.optimizers.use_weights(WeightsInUse::result);
   gather_units();
   update_.end_training();
   enter_planned_phase();
@@ -486,6 +488,7 @@ TrainOutput TrainLoop::finish() {
   for (int i = 0; i < 2; ++i) stoppable([&] { requests_.honour(); });
   checkpoints_.announce();
   loop_state().enter(TrainingStage::done);
+  core_.optimizers.use_weights(WeightsInUse::result);
   gather_units();
   TrainOutput output;
   output.stop_reason = early ? reason : "";
@@ -506,6 +509,9 @@ void TrainLoop::gather_units() {
 }
 
 void TrainLoop::end_early() {
+  // After an error, the other processes may have left, which have parts of a divided average.
+  if (!core_.ranks.has_left() || !core_.shard_stage)
+    events_.attempt([&] { core_.optimizers.use_weights(WeightsInUse::result); });
   events_.close_to(outside_ + 1);
   events_.attempt([&] { summary_.log(); });
   events_.attempt([&] { checkpoints_.announce(); });

@@ -65,6 +65,7 @@ TrainOutput train(EventSource& events, const SteppedTraining& stepped_training, 
 Metrics evaluate(EventSource& events, const EvaluateOptions& options) {
   auto& core = events.core();
   const Calls::Scope call(core.calls, Calls::evaluate);
+  const AveragedWeightsInUse weights(core.optimizers);
   const auto& datasets = options.eval_dataset.empty() ? core.options.eval_dataset : options.eval_dataset;
   const auto run = [&] {
     return evaluate_all(events, datasets, options.metric_key_prefix, options.ignore_keys);
@@ -82,6 +83,7 @@ Metrics evaluate(EventSource& events, const EvaluateOptions& options) {
 PredictionOutput predict(EventSource& events, const Dataset& dataset, const PredictOptions& options) {
   auto& core = events.core();
   const Calls::Scope call(core.calls, Calls::predict);
+  const AveragedWeightsInUse weights(core.optimizers);
   return events.guarded([&] {
     if (!core.is_training()) events.check_trackers();
     return predict_all(events, dataset, options);
@@ -152,6 +154,7 @@ void log_samples(EventSource& events, const std::vector<Sample>& samples) {
 std::filesystem::path save_checkpoint(EventSource& events) {
   auto& core = events.core();
   const Calls::Scope call(core.calls, Calls::save_checkpoint);
+  const AveragedWeightsInUse weights(core.optimizers);
   auto event = events.raise<SaveBegin>();
   return write_checkpoint(core, events.states(),
                           event ? std::move(event->tensors) : decltype(event->tensors)());

@@ -43,6 +43,10 @@ std::vector<double> FlatOptimizer::numbers(const ParamGroup& /*group*/, std::int
 void FlatOptimizer::update_by_libtorch(const Lists&, const ParamGroup&, std::int64_t /*steps*/) {}
 
 void FlatOptimizer::update() {
+  if (in_use_ != WeightsInUse::training)
+    throw Error(fmt::format(
+        "the parameters hold the average of {}: step() needs use_weights(WeightsInUse::training) before it",
+        type()));
   const std::vector<FlatRange>& ranges = begin_step();
   if (layout_ != flat_.layout()) adopt_layout();
   const bool apart = flat_.are_gradients_apart();
@@ -201,6 +205,7 @@ NamedTensors FlatOptimizer::gather_state(bool wanted) {
       if (wanted) wholes[m].back() = whole.cpu();
     }
   }
+  const std::vector<torch::Tensor> units = training_weights_of_units();
   NamedTensors result;
   for (std::size_t i = 0; wanted && i < layout_->slots.size(); ++i) {
     if (flat_.steps(i) == 0) continue;
@@ -208,6 +213,9 @@ NamedTensors FlatOptimizer::gather_state(bool wanted) {
     result.emplace_back(slot.name + ".step", torch::scalar_tensor(flat_.steps(i), at::kLong));
     for (std::size_t m = 0; m < count_of_moments(layout_->buffers[slot.buffer].options); ++m)
       result.emplace_back(slot.name + "." + moments_[m].name, slot.view(wholes[m][slot.buffer]));
+    if (const auto average = this->average())
+      result.emplace_back(slot.name + detail::training_weights_suffix.data(),
+                          training_weights(i, slot.view(wholes[average->moment][slot.buffer]), units).cpu());
   }
   return result;
 }
@@ -222,6 +230,9 @@ NamedTensors FlatOptimizer::moments(std::size_t slot) {
   const FlatSlot& place = layout_->slots[slot];
   for (std::size_t m = 0; m < count_of_moments(layout_->buffers[place.buffer].options); ++m)
     result.emplace_back(moments_[m].name, place.view(buffers_[m][place.buffer]));
+  if (const auto average = this->average())
+    result.emplace_back(detail::training_weights_suffix.substr(1),
+                        training_weights(slot, result[average->moment].second));
   return result;
 }
 
@@ -237,17 +248,20 @@ Optimizer::NamedSizes FlatOptimizer::moment_sizes(std::size_t slot) {
     result.push_back(compensation);
     result.back().saved = SavedMoment::ignored;
   }
+  if (average()) result.push_back({std::string(detail::training_weights_suffix.substr(1)), place.sizes});
   return result;
 }
 
 void FlatOptimizer::set_moments(std::size_t slot, const std::vector<torch::Tensor>& values) {
   if (layout_ != flat_.layout()) adopt_layout();
   const FlatSlot& place = layout_->slots[slot];
+  const std::size_t count = count_of_moments(layout_->buffers[place.buffer].options);
   for (const FlatSegment& segment : layout_->segments(place.buffer, place.offset, place.offset + place.size))
-    for (std::size_t m = 0; m < count_of_moments(layout_->buffers[place.buffer].options); ++m)
+    for (std::size_t m = 0; m < count; ++m)
       buffers_[m][place.buffer].narrow(0, segment.kept, segment.size).fill_(moments_[m].initial);
-  for (std::size_t m = 0; m < values.size(); ++m)
+  for (std::size_t m = 0; m < std::min(count, values.size()); ++m)
     if (values[m].defined()) store(place, buffers_[m][place.buffer], values[m]);
+  if (count < values.size()) set_training_weights(slot, values[count]);
 }
 
 void FlatOptimizer::store(const FlatSlot& slot, const torch::Tensor& owned,

@@ -43,6 +43,15 @@ void OptimizerList::clear() {
   list_.clear();
 }
 
+AveragedWeightsInUse::AveragedWeightsInUse(const OptimizerList& optimizers) {
+  for (const auto& each : optimizers)
+    if (each.optimizer->use_weights(WeightsInUse::averaged)) changed_.push_back(each.optimizer.get());
+}
+
+AveragedWeightsInUse::~AveragedWeightsInUse() {
+  for (Optimizer* each : changed_) each->use_weights(WeightsInUse::training);
+}
+
 std::vector<std::string> OptimizerList::names() const {
   std::vector<std::string> names;
   for (const auto& each : list_) names.push_back(each.name);

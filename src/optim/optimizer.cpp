@@ -90,6 +90,8 @@ bool Optimizer::set_mode(StepMode /*mode*/) { return false; }
 
 void Optimizer::write_numbers(std::int64_t /*ahead*/) {}
 
+bool Optimizer::use_weights(WeightsInUse /*which*/) { return false; }
+
 void Optimizer::prepare_captured_step() {
   write_numbers(1);
   is_prepared_ = true;
@@ -178,7 +180,8 @@ NamedTensors Optimizer::state() {
 std::int64_t Optimizer::state_bytes() {
   std::vector<torch::Tensor> tensors;
   for (auto& [name, tensor] : state())
-    if (!name.ends_with(".step")) tensors.push_back(std::move(tensor));
+    if (!name.ends_with(".step") && !name.ends_with(detail::training_weights_suffix))
+      tensors.push_back(std::move(tensor));
   return libtorch::storage_bytes(tensors);
 }
 

@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -18,6 +19,13 @@ class TensorCopies {
   void add(const torch::Tensor& tensor, torch::Tensor copy) { copies_.emplace_back(tensor, std::move(copy)); }
   /// Writes the values back. A tensor whose shape or dtype has changed gets its former shape and dtype back.
   void restore() const;
+
+  /// The copy of a tensor; null if there is none.
+  const torch::Tensor* find(const torch::Tensor& tensor) const {
+    const auto found =
+        std::ranges::find_if(copies_, [&](const auto& each) { return each.first.is_same(tensor); });
+    return found == copies_.end() ? nullptr : &found->second;
+  }
 
   bool empty() const { return copies_.empty(); }
   std::size_t size() const { return copies_.size(); }

@@ -67,6 +67,7 @@ class TrainingDryRun {
   std::unique_ptr<RecomputedUnits> recomputed_units_;
   std::optional<EvalGuard> modes_;
   std::optional<OptimizerCopy> optimizer_begin_;
+  bool was_result_ = false;  // the parameters held the result of an earlier training
   std::string torch_state_;  // of the user's own optimizer, which may have stepped elsewhere
   /// Unset once everything is restored.
   std::optional<Snapshot<part::Weights, part::Carried, part::DataPositions, part::Logs, part::Generators>>

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "etude/libtorch/tensor_copies.hpp"
 #include "etude/optim/bfloat16.hpp"
 #include "etude/optim/host_stage.hpp"
 #include "etude/optim/optimizer.hpp"
@@ -25,6 +26,9 @@ namespace etude::inline v0 {
 class FlatOptimizer : public Optimizer {
  public:
   OptimizerTraits traits() const override;
+
+  bool use_weights(WeightsInUse which) override;
+  void load_state(const NamedTensors& state) override;
 
   /// Keeps only a share of the moments. `step` updates that share and takes the other parameters' new values
   /// from their owners. All processes must call the functions of this optimizer in the same order.
@@ -75,6 +79,15 @@ class FlatOptimizer : public Optimizer {
   /// they are.
   FlatOptimizer(const std::vector<ParameterGroup>& groups, double lr, double weight_decay,
                 std::vector<Moment> moments, const Kernels& kernels, std::optional<RoundingOptions> rounding);
+
+  /// Weights to evaluate and save that aren't those of the training: the parameters plus `factor` times a
+  /// moment.
+  struct Average {
+    std::size_t moment = 0;  ///< its index
+    double factor = 0;
+  };
+  /// Unset if the training's weights are evaluated and saved.
+  virtual std::optional<Average> average() const;
 
   /// Ranges in the form that LibTorch's kernels take.
   struct Lists {
@@ -170,6 +183,17 @@ class FlatOptimizer : public Optimizer {
   void update_piece(const Range& piece, const ParamGroup& group, std::int64_t steps);
   void update_in_float32(const Range& range, const ParamGroup& group, std::int64_t steps);
 
+  void keep_training_weights();
+  /// Moves the values from the training's weights to `average`, or back.
+  void move_values(const Average& average, bool back);
+  /// The training's weights of the buffers of which this process has only a share: undefined for others.
+  std::vector<torch::Tensor> training_weights_of_units() const;
+  /// The training's weights of one parameter; `moment` is that of `average()`, and `units` may be empty if
+  /// nothing is divided.
+  torch::Tensor training_weights(std::size_t slot, const torch::Tensor& moment,
+                                 const std::vector<torch::Tensor>& units = {}) const;
+  void set_training_weights(std::size_t slot, const torch::Tensor& weights);
+
   /// A piece's length: large enough to give each of ATen's threads its usual share, small enough for their
   /// caches.
   static std::int64_t piece_length();
@@ -197,6 +221,8 @@ class FlatOptimizer : public Optimizer {
   StepMode mode_ = StepMode::plain;
   std::map<std::size_t, HostStage> stages_;  // by buffer, if offloaded
   std::vector<Numbers> numbers_;             // by range, if captured
+  WeightsInUse in_use_ = WeightsInUse::training;
+  TensorCopies kept_;  // the training's weights, while `averaged` ones are in use
 };
 
 namespace detail {

@@ -78,6 +78,11 @@ class OptimizerList {
     for (auto& each : list_) each.optimizer->zero_grad();
   }
 
+  /// Calls `use_weights` of all.
+  void use_weights(WeightsInUse which) {
+    for (auto& each : list_) each.optimizer->use_weights(which);
+  }
+
   /// The optimizers' names; empty if there is a single one without a name.
   std::vector<std::string> names() const;
 
@@ -85,6 +90,19 @@ class OptimizerList {
   std::vector<NamedOptimizer> list_;
   std::size_t current_ = 0;
   bool has_turn_ = false;
+};
+
+/// Puts the weights to evaluate and save into the parameters, and those of the training back when it is
+/// destroyed; see WeightsInUse. Inside another one, and after the training, it changes nothing.
+class AveragedWeightsInUse {
+ public:
+  explicit AveragedWeightsInUse(const OptimizerList& optimizers);
+  AveragedWeightsInUse(const AveragedWeightsInUse&) = delete;
+  AveragedWeightsInUse& operator=(const AveragedWeightsInUse&) = delete;
+  ~AveragedWeightsInUse();
+
+ private:
+  std::vector<Optimizer*> changed_;
 };
 
 }  // namespace etude::inline v0

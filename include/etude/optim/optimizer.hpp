@@ -31,6 +31,18 @@ struct ParamGroup {
   std::optional<double> momentum = {};  ///< if set, used instead of the option `momentum` or `beta1`
 };
 
+namespace detail {
+/// Ends the names of the training's weights in the state of an optimizer that evaluates at others.
+inline constexpr std::string_view training_weights_suffix = ".y";
+}  // namespace detail
+
+/// What the parameters hold, for an optimizer that trains at other weights than those to evaluate and save.
+enum class WeightsInUse {
+  training,  ///< the weights that the next step starts from
+  averaged,  ///< the weights to evaluate and save, while a copy of the training's is kept
+  result,    ///< the weights to evaluate and save, once a training has ended: no copy is kept
+};
+
 /// Updates a model's parameters, which it keeps in flat buffers (see FlatParameters) for as long as it lives.
 /// `step` doesn't touch parameters that have received no gradient since `zero_grad`: it changes neither their
 /// values, not even by weight decay, nor their state. Optimizers that take sparse gradients (SGD, Adagrad,
@@ -76,6 +88,13 @@ class Optimizer {
   /// Counts a step that was replayed, since the graph doesn't count it.
   void count_replayed_step();
 
+  /// Puts other weights into the parameters. Those of the training return as they were, bit for bit, after
+  /// `averaged`; after `result`, they are computed from the parameters, which may have been changed. Returns
+  /// true if the parameters have changed: never for an optimizer that evaluates at the weights that it trains
+  /// at, and not on the way from `result` to `averaged`, which leaves `result` in use. If the state is
+  /// divided, all processes must call it.
+  virtual bool use_weights(WeightsInUse which);
+
   /// Clamps every gradient element to [-limit, limit].
   void clip_grad_value(double limit) { flat_.clip_grad_value(limit); }
 
@@ -105,7 +124,8 @@ class Optimizer {
 
   /// The state of each parameter that has been updated: `<parameter>.step` (a 0-dim int64) and moments such
   /// as `<parameter>.exp_avg`, in the parameter's shape. The tensors share the optimizer's memory; clone the
-  /// tensors that must outlive the next step.
+  /// tensors that must outlive the next step. An optimizer that evaluates at other weights than it trains at
+  /// adds the training's as `<parameter>.y`.
   virtual NamedTensors state();
 
   /// The memory that the state takes, in bytes, once it exists; the maximum, if it grows from step to step.
@@ -113,7 +133,8 @@ class Optimizer {
 
   /// Replaces the state with a result of `state`, perhaps from another layout or device. Parameters missing
   /// from it start from scratch; entries for parameters that are frozen now are dropped. Throws
-  /// CheckpointError if a name, a shape or a value doesn't fit; nothing is changed in that case.
+  /// CheckpointError if a name, a shape or a value doesn't fit; nothing is changed in that case. Weights of
+  /// the training in it go into the parameters.
   virtual void load_state(const NamedTensors& state);
 
  protected:

@@ -68,6 +68,7 @@ concept TakesSparseGradients =
 /// - `sparse_fault(group)`: see Optimizer; a rule that leaves elements without a gradient unchanged has it;
 /// - `kept`, static: the names of numbers in `ParamGroup::kept`, 0 at first;
 /// - `begin_step(group)`, which sets them before a step, after which `numbers(RuleStep, group)` uses them;
+/// - `average()`: the weights to evaluate and save are the parameters plus this times the first moment;
 /// - `has_libtorch_kernel(values)`, static, and `update_by_libtorch(lists, RuleStep, gradient_scale)` for
 /// LibTorch's
 ///   fused kernel; also `has_capturable_kernel(values)`, static, if it takes `Lists::rate`.
@@ -93,6 +94,7 @@ class RuleOptimizer : public FlatOptimizer {
   void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) override;
   std::vector<double> numbers(const ParamGroup& group, std::int64_t steps) override;
   void begin_groups(const std::vector<FlatRange>& ranges) override;
+  std::optional<Average> average() const override;
   void update_by_libtorch(const Lists& lists, const ParamGroup& group, std::int64_t steps) override;
 
  private:
@@ -255,6 +257,14 @@ void RuleOptimizer<Rule>::begin_groups(const std::vector<FlatRange>& ranges) {
     for (auto range = ranges.begin(); range != ranges.end(); ++range)
       if (std::none_of(ranges.begin(), range, [&](const auto& other) { return other.group == range->group; }))
         rule_.begin_step(groups_[range->group]);
+}
+
+template <class Rule>
+std::optional<FlatOptimizer::Average> RuleOptimizer<Rule>::average() const {
+  if constexpr (requires { rule_.average(); })
+    return Average{0, rule_.average()};
+  else
+    return std::nullopt;
 }
 
 template <class Rule>
