@@ -40,6 +40,8 @@ struct OptimizerTraits {
   optimizer(adafactor, Adafactor, ())                                                                      \
   optimizer(lion, Lion, (), .is_elementwise = true, .rounds_bfloat16 = true)                               \
   optimizer(lion_8bit, Lion8bit, ())                                                                       \
+  optimizer(schedule_free_adamw, AdamWScheduleFree, (), .is_elementwise = true, .rounds_bfloat16 = true)   \
+  optimizer(schedule_free_sgd, SGDScheduleFree, (), .is_elementwise = true, .rounds_bfloat16 = true)       \
   optimizer(sparse_adam, SparseAdam, (), .takes_sparse_gradients = true)                                   \
   optimizer(lamb, LAMB, ())                                                                                \
   optimizer(lars, LARS, ())                                                                                \

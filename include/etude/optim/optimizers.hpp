@@ -20,6 +20,7 @@
 #include "etude/optim/rules/radam.hpp"
 #include "etude/optim/rules/rmsprop.hpp"
 #include "etude/optim/rules/rprop.hpp"
+#include "etude/optim/rules/schedule_free.hpp"
 #include "etude/optim/rules/sgd.hpp"
 #include "etude/optim/rules/soap.hpp"
 #include "etude/optim/rules/sparse_adam.hpp"
