@@ -1,6 +1,9 @@
 #include "etude/optim/rules/adafactor.hpp"
 
 #include <ATen/ops/full.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/rsqrt.h>
 #include <ATen/ops/zeros.h>
 #include <torch/types.h>
 
@@ -17,7 +20,10 @@ namespace detail {
 
 namespace {
 
-torch::Tensor root_mean_square(const torch::Tensor& tensor) { return tensor.square().mean().sqrt(); }
+/// Without a temporary copy, unlike tensor.square().mean().sqrt().
+torch::Tensor root_mean_square(const torch::Tensor& tensor) {
+  return at::linalg_vector_norm(tensor, 2).div_(std::sqrt(static_cast<double>(tensor.numel())));
+}
 
 }  // namespace
 
@@ -56,24 +62,24 @@ void AdafactorRule::update(const torch::Tensor& values, const torch::Tensor& gra
   if (options.scale_parameter) lr.mul_(detail::root_mean_square(values).clamp_min(options.eps2));
 
   const double decay = 1 - std::pow(n, options.decay_rate);
-  const torch::Tensor squares = gradient.square().add_(options.eps1);
-  torch::Tensor step;
+  // It first holds the squares: for a large tensor, fresh memory takes longer than the arithmetic.
+  torch::Tensor step = gradient.square().add_(options.eps1);
   if (values.dim() >= 2) {
     // The mean squares are estimated as row mean * column mean / mean of the row means (the paper's algorithm
     // 4).
     const torch::Tensor &row = moments.end()[-2], &column = moments.end()[-1];
-    row.mul_(decay).add_(squares.mean(-1), 1 - decay);
-    column.mul_(decay).add_(squares.mean(-2), 1 - decay);
+    row.mul_(decay).add_(step.mean(-1), 1 - decay);
+    column.mul_(decay).add_(step.mean(-2), 1 - decay);
     const torch::Tensor rows = row.div(row.mean(-1, /*keepdim=*/true)).rsqrt_();
-    step = gradient.mul(rows.unsqueeze(-1)).mul_(column.rsqrt().unsqueeze(-2));
+    at::mul_out(step, gradient, rows.unsqueeze(-1)).mul_(column.rsqrt().unsqueeze(-2));
   } else {
     const torch::Tensor& square = moments.back();
-    square.mul_(decay).add_(squares, 1 - decay);
-    step = square.rsqrt().mul_(gradient);
+    square.mul_(decay).add_(step, 1 - decay);
+    at::rsqrt_out(step, square).mul_(gradient);
   }
   step.div_(detail::root_mean_square(step).div_(options.clip_threshold).clamp_min_(1.0)).mul_(lr);
   if (options.beta1) step = moments[0].mul_(*options.beta1).add_(step, 1 - *options.beta1);
-  if (s.weight_decay != 0) step = values.mul(lr * s.weight_decay).add_(step);
+  if (s.weight_decay != 0) values.addcmul_(values, lr, -s.weight_decay);
   values.sub_(step);
 }
 
