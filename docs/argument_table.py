@@ -36,6 +36,9 @@ TYPES = {"std::string": "text", "bool": "`true`, `false`", "double": "number", "
          "std::vector<std::string>": "texts", "std::vector<double>": "numbers"}
 
 
+# Pages that say more about an argument.
+PAGES = {"optim": "optimizers.md"}
+
 TOOL = ROOT / "tools" / "commands"
 
 # For the structs in tools/commands/arguments.hpp.
@@ -92,7 +95,8 @@ def table(heading, group, values):
     text = f"{heading}\n\n| Argument | Default | Values | Meaning |\n|---|---|---|---|\n"
     for entry in (parts(each[1:-1]) for each in parts(group.strip().rstrip(","))):
         kind, name, words, default = entry[0], entry[1], help_of(entry[2]), ", ".join(entry[3:])
-        text += f"| `{name}` | {shown(kind, default)} | {cell(allowed(kind, values))} | {cell(words)} |\n"
+        words = f"[{words}]({PAGES[name]})" if name in PAGES else cell(words)
+        text += f"| `{name}` | {shown(kind, default)} | {cell(allowed(kind, values))} | {words} |\n"
     return text + "\n"
 
 

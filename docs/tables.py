@@ -9,12 +9,14 @@ import callback_table
 import event_table
 import links
 import metric_table
+import optimizer_table
 import schedule_table
 import snippets
 from headers import ROOT
 from wrap import wrapped
 
-GENERATED = {"arguments": argument_table, "callbacks": callback_table, "events": event_table, "metrics": metric_table, "schedules": schedule_table}
+GENERATED = {"arguments": argument_table, "callbacks": callback_table, "events": event_table, "metrics": metric_table,
+             "optimizers": optimizer_table, "schedules": schedule_table}
 
 
 def pages():

@@ -4,7 +4,7 @@ import re
 
 WIDTH = 100
 # At the beginning of a line, these would be markup.
-MARKUP = re.compile(r"([-+*#>|=~]+|\d+[.)])$")
+MARKUP = re.compile(r"([-+*#>=~]+|\|.*|\d+[.)])$")
 ITEM = re.compile(r"(\s*(?:[-*+]|\d+[.)])\s+)(.*)")
 
 
