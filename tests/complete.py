@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that each event, callback and argument stands in all places that CONTRIBUTING.md names, and says which place lacks it."""
+"""Checks that each event, callback, argument and optimizer stands in all places that CONTRIBUTING.md names, and says which place lacks it."""
 
 import functools
 import pathlib
@@ -10,6 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
 
 import callback_table
+import optimizer_table
 from headers import ALL, HEADERS, declared
 
 
@@ -85,6 +86,15 @@ def arguments():
             yield f"{name} is new: test the code that obeys it, in the folder of tests/ with that code's name"
 
 
-found = [*events(), *callbacks(), *parameters(), *arguments()]
+def optimizers():
+    for name, kind, *_ in optimizer_table.rows():
+        test = ROOT / "tests" / optimizer_table.header_of(kind)[0].relative_to(HEADERS).with_suffix(".cpp")
+        if not test.exists() and kind not in words("tests/**/*.cpp"):
+            yield f"{name} is new: write its test, {test.relative_to(ROOT)}"
+        if name not in optimizer_table.ABOUT:
+            yield f"{name} is new: say in docs/optimizer_table.py what its state takes and when to use it"
+
+
+found = [*events(), *callbacks(), *parameters(), *arguments(), *optimizers()]
 print("\n".join(found))
 sys.exit(bool(found))
