@@ -1,5 +1,7 @@
 #include "etude/libtorch/blas.hpp"
 
+#include <ATen/Context.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -18,6 +20,15 @@ double blas_gflops() {
   }
   at::set_num_threads(threads);
   return best;
+}
+
+bool has_fast_bfloat16(const torch::Device& device) {
+  if (!device.is_cpu()) return device.is_cuda();
+#if defined(__x86_64__)
+  return at::hasMKLDNN() && __builtin_cpu_supports("avx512bf16") != 0;
+#else
+  return false;
+#endif
 }
 
 }  // namespace etude::inline v0

@@ -13,4 +13,8 @@ double blas_gflops();
 /// tuned one exceeds 10 even on the slowest of today's processors.
 inline constexpr double slow_blas_gflops = 4;
 
+/// True if matrix products are faster in bfloat16 than in float32: on a CUDA device, and on a CPU with
+/// AVX512-BF16 if LibTorch has oneDNN, which uses it (about twice as fast).
+bool has_fast_bfloat16(const torch::Device& device);
+
 }  // namespace etude::inline v0

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "etude/base/error.hpp"
+#include "etude/libtorch/blas.hpp"
 #include "etude/optim/name_patterns.hpp"
 #include "etude/optim/rules/adam.hpp"
 #include "etude/optim/rules/adam_direction.hpp"
@@ -25,7 +26,7 @@ namespace {
 /// 0.7 to 1.2, as in torch.optim.Muon.
 torch::Tensor orthogonalized(const torch::Tensor& matrix, const MuonOptions& options) {
   const bool in_bfloat16 = options.ns_dtype == NewtonSchulzDtype::automatic
-                               ? matrix.is_cuda() && matrix.scalar_type() != at::kDouble
+                               ? matrix.scalar_type() != at::kDouble && has_fast_bfloat16(matrix.device())
                                : options.ns_dtype == NewtonSchulzDtype::bfloat16;
   const bool is_tall = matrix.size(0) > matrix.size(1);
   torch::Tensor x = in_bfloat16 ? matrix.to(at::kBFloat16) : matrix;

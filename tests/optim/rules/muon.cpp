@@ -10,6 +10,7 @@
 #include "beside_formula.hpp"
 #include "common/fault_of.hpp"
 #include "etude/base/error.hpp"
+#include "etude/libtorch/blas.hpp"
 
 namespace optim_muon_test {
 
@@ -78,9 +79,15 @@ TEST_CASE("Muon's updates have singular values near 1 in both dtypes, and convol
       CHECK(values.max().item<double>() < 1.3);
     }
   // These coefficients converge to 1.
-  const torch::Tensor exact =
-      singular_values({8, 8}, {.lr = 0.5, .ns_coefficients = {1.875, -1.25, 0.375}, .ns_steps = 40});
+  const torch::Tensor exact = singular_values(
+      {8, 8}, {.lr = 0.5, .ns_coefficients = {1.875, -1.25, 0.375}, .ns_steps = 40, .ns_dtype = full});
   CHECK(torch::allclose(exact, torch::ones({8}), 0, 1e-4));
+  // By default, the faster one.
+  const bool in_bfloat16 = etude::has_fast_bfloat16(at::kCPU);
+  CHECK(singular_values({20, 40}, {})
+            .equal(singular_values({20, 40}, {.ns_dtype = in_bfloat16 ? bfloat16 : full})));
+  CHECK_FALSE(
+      singular_values({20, 40}, {.ns_dtype = bfloat16}).equal(singular_values({20, 40}, {.ns_dtype = full})));
 }
 
 TEST_CASE("Muon leaves embeddings, output layers and named modules to AdamW") {

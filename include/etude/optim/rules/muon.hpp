@@ -26,7 +26,7 @@ constexpr auto etude_enum_names(AdjustLr) {
 
 /// The dtype of Muon's matrix products.
 enum class NewtonSchulzDtype {
-  automatic,  ///< bfloat16 on a GPU, except for float64 parameters, and `full` elsewhere
+  automatic,  ///< bfloat16 where that is faster (see has_fast_bfloat16), except for float64 parameters
   bfloat16,   ///< as torch.optim.Muon
   full        ///< float64 for float64 parameters, float32 for others
 };
