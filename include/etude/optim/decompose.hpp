@@ -20,8 +20,9 @@ auto decomposed(const std::string& parameter, const torch::Tensor& matrix, const
   try {
     return decompose(matrix.to(at::kDouble));
   } catch (const c10::LinAlgError& error) {
-    throw Error(fmt::format("the gradient of parameter '{}' can't be decomposed; has it NaN or infinity? {}",
-                            parameter, error.what_without_backtrace()));
+    throw Error(
+        fmt::format("the gradient of parameter '{}' can't be decomposed (it may contain NaN or infinity): {}",
+                    parameter, error.what_without_backtrace()));
   }
 }
 

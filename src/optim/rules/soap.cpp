@@ -61,7 +61,7 @@ struct Eigenbasis {
     }
   }
 
-  /// Coordinates in the basis, or what has them if `back`.
+  /// The coordinates of a tensor in the basis; with `back`, the tensor that has these coordinates.
   torch::Tensor rotated(torch::Tensor tensor, bool back) const {
     // Each product moves the first dimension to the end.
     for (const torch::Tensor& each : vectors)
@@ -75,7 +75,7 @@ struct Eigenbasis {
       std::vector<std::int64_t> others;
       for (std::int64_t k = 0; k < gradient.dim(); ++k)
         if (k != static_cast<std::int64_t>(i)) others.push_back(k);
-      // The authors' operations: a product of few gradients has eigenvectors that depend on rounding.
+      // Rounds as the authors' code does: the sum of few products has eigenvectors that depend on it.
       products[i].lerp_(at::tensordot(gradient, gradient, others, others), 1 - decay);
     }
   }

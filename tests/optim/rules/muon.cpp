@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 #include <torch/types.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +12,8 @@
 #include "common/fault_of.hpp"
 #include "etude/base/error.hpp"
 #include "etude/libtorch/blas.hpp"
+#include "etude/optim/create.hpp"
+#include "etude/training_arguments.hpp"
 
 namespace optim_muon_test {
 
@@ -115,6 +118,25 @@ TEST_CASE("Muon leaves embeddings, output layers and named modules to AdamW") {
   CHECK(toy::fault_of<etude::ArgumentError>([&] {
           updated_by_muon({.ns_coefficients = {1, 2}});
         }) == "ns_coefficients has 2 numbers: must have 3");
+}
+
+TEST_CASE("optim_args sets Muon's options, and adam_beta1, adam_beta2 and adam_epsilon are AdamW's") {
+  etude::TrainingArguments args;
+  args.optim = etude::OptimizerNames::muon;
+  args.adam_beta2 = 0.98;
+  args.adam_epsilon = 1e-6;
+  args.optim_args = "adamw_modules=head embed*, adjust_lr_fn=match_rms_adamw, adamw_beta1=0.5, ns_steps=4";
+  const etude::NamedTensors parameters{{"head.weight", torch::ones({2, 2}).set_requires_grad(true)},
+                                       {"embed.weight", torch::ones({2, 2}).set_requires_grad(true)}};
+  const auto optimizer = etude::make_optimizer(args, {{parameters, {}, {}}});
+  const auto state = optimizer->options_state();
+  const auto& given = state["given"][0];
+  CHECK(state["type"] == "Muon");
+  CHECK(given["adamw_beta1"] == 0.5);
+  CHECK(given["adamw_beta2"] == 0.98);
+  CHECK(given["adamw_eps"] == 1e-6);
+  CHECK(given["adjust_lr_fn"] == "match_rms_adamw");
+  CHECK(given["ns_steps"] == 4);
 }
 
 TEST_CASE("a group's momentum replaces Muon's") {

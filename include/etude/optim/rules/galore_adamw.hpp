@@ -43,9 +43,10 @@ struct GaLoreAdamWOptions {
 
 /// GaLore (Zhao et al. 2024, arXiv:2403.03507), equivalent to galore_torch.GaLoreAdamW, which Hugging Face's
 /// Trainer uses: AdamW upon gradients that are projected to their largest singular vectors, so that moments
-/// take less memory. `target_modules` has the patterns of `ParameterRule`. Other parameters, and those that
-/// aren't matrices of at least `rank` rows and columns, are updated by AdamW. As in Hugging Face's former
-/// AdamW, eps is added before the bias correction, and the weight decay comes last.
+/// take less memory. `target_modules` has the patterns of `ParameterRule`; by default, it includes
+/// embeddings, which Hugging Face's Trainer never projects. Other parameters, and those that aren't matrices
+/// of at least `rank` rows and columns, are updated by AdamW. As in Hugging Face's former AdamW, eps is added
+/// before the bias correction, and the weight decay comes last.
 struct GaLoreAdamWRule {
   using Options = GaLoreAdamWOptions;
 
