@@ -5,8 +5,7 @@
 // [rule]
 struct AdaBeliefOptions {
   ETUDE_STRUCT(
-      AdaBeliefOptions,
-      (double, lr, "learning rate" | at_least(0), 1e-3),
+      AdaBeliefOptions, (double, lr, "learning rate" | at_least(0), 1e-3),
       (double, beta1, "decay of the mean of the gradients", 0.9),
       (double, beta2, "decay of the squared distances from it", 0.999),
       (double, eps, "added to the denominator" | at_least(0), 1e-8),

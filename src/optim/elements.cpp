@@ -167,10 +167,17 @@ Elements Elements::stored_in(const torch::Tensor& tensor) {
 }
 
 Elements& Elements::operator=(Expression&& expression) {
+  if (!home_.defined()) {
+    now_ = expression.evaluate();
+    return *this;
+  }
   // `now_`, `home_` and the expression refer to it; any further reference needs the old elements.
   const auto references = 2 + expression.uses_of(home_);
-  const bool in_place = home_.defined() && now_.is_same(home_) && home_.use_count() == references;
-  if (!in_place || !expression.evaluate_in(home_)) now_ = expression.evaluate();
+  const bool in_place = now_.is_same(home_) && home_.use_count() == references;
+  if (in_place && expression.evaluate_in(home_)) return *this;
+  now_ = expression.evaluate();
+  // The elements of another moment may be overwritten before `store`.
+  if (!expression.is_temporary()) now_ = now_.clone();
   return *this;
 }
 

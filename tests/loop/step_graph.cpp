@@ -261,10 +261,11 @@ TEST_CASE("steps that can't be captured are refused by name") {
   };
   auto options = problem(true);
   options.args.optim = etude::OptimizerNames::adafactor;
-  CHECK(fault(options) ==
-        "cuda_graph is true: must be false with Adafactor, which gets its learning rates from the host: optim "
-        "must be one of " +
-            etude::optimizers_with(&etude::OptimizerTraits::is_elementwise) + " for it");
+  CHECK(
+      fault(options) ==
+      "cuda_graph is true: must be false with Adafactor, which gets its learning rates from the host: optim "
+      "must be one of " +
+          etude::optimizers_with(&etude::OptimizerTraits::is_elementwise) + " for it");
 
   options = problem(true);
   const Net net;

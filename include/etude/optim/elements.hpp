@@ -22,8 +22,9 @@ class Expression {
   Expression(Expression&&) = default;
   Expression& operator=(Expression&&) = default;
 
-  /// Computes it. The result may share memory with an operand.
+  /// Computes it. The result may share memory with an operand, unless `is_temporary`.
   torch::Tensor evaluate();
+  bool is_temporary() const { return first_.is_temporary; }
 
   /// Computes it in the memory of `home` and returns true, if it is `home` times a number plus something
   /// without `home`.

@@ -4,8 +4,8 @@
 #include <vector>
 #include "etude/optim/rules/adafactor.hpp"
 
-#include "optim/compare.hpp"
 #include "etude/base/error.hpp"
+#include "optim/compare.hpp"
 
 namespace optim_adafactor_test {
 

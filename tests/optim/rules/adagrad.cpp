@@ -3,8 +3,8 @@
 
 #include "etude/optim/rules/adagrad.hpp"
 
-#include "optim/compare.hpp"
 #include "etude/base/error.hpp"
+#include "optim/compare.hpp"
 #include "optim/sparse_table.hpp"
 
 namespace optim_adagrad_test {

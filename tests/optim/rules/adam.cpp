@@ -4,8 +4,8 @@
 
 #include "etude/optim/rules/adam.hpp"
 
-#include "optim/compare.hpp"
 #include "etude/base/error.hpp"
+#include "optim/compare.hpp"
 
 namespace optim_adam_test {
 

@@ -3,8 +3,8 @@
 
 #include "etude/optim/rules/rmsprop.hpp"
 
-#include "optim/compare.hpp"
 #include "etude/optim/cpu_kernels.hpp"
+#include "optim/compare.hpp"
 
 namespace optim_rmsprop_test {
 

@@ -5,8 +5,8 @@
 
 #include "etude/optim/rules/sgd.hpp"
 
-#include "optim/compare.hpp"
 #include "etude/base/error.hpp"
+#include "optim/compare.hpp"
 #include "optim/sparse_table.hpp"
 
 namespace optim_sgd_test {
