@@ -167,7 +167,8 @@ namespace {
 void require_momentum(Optimizer& optimizer, SchedulerType type) {
   const auto options = optimizer.options_state()["given"][0];
   for (const char* name : {"momentum", "beta1", "betas"})
-    if (const auto found = options.find(name); found != options.end() && !found->is_null()) return;
+    if (const auto found = options.find(name); found != options.end() && !found->is_null() && *found != 0)
+      return;
   throw ArgumentError(fmt::format(
       "lr_scheduler_kwargs of {}: cycle_momentum is true: must be false with {}, which has no momentum", type,
       optimizer.type()));

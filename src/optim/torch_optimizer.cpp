@@ -10,6 +10,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -203,6 +205,13 @@ void TorchOptimizer::push_lr() {
     auto& options = optimizer_->param_groups()[i].options();
     if (groups_[i].lr != seen_lr_[i]) options.set_lr(groups_[i].lr);
     groups_[i].lr = seen_lr_[i] = options.get_lr();
+    if (!groups_[i].momentum) continue;
+    const auto set = [&](std::string_view name, auto& value, auto...) {
+      if constexpr (std::is_same_v<decltype(value), double&>)
+        if (name == "momentum" || name == "beta1") value = *groups_[i].momentum;
+    };
+    detail::with_known_options(
+        options, [&]<typename Options>(Options& known) { detail::TorchKind<Options>::options(known, set); });
   }
 }
 

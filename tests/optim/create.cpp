@@ -204,8 +204,8 @@ TEST_CASE("a schedule that follows a metric knows from the arguments whether gre
 
 TEST_CASE("a schedule that changes the momentum needs an optimizer that has one") {
   torch::nn::Linear module(3, 2);
-  const auto make = [&](etude::OptimizerNames optim, nlohmann::json kwargs) {
-    auto args = arguments(optim);
+  const auto make = [&](etude::OptimizerNames optim, nlohmann::json kwargs, const char* optim_args = "") {
+    auto args = arguments(optim, optim_args);
     args.lr_scheduler_type = etude::SchedulerType::one_cycle_lr;
     args.lr_scheduler_kwargs = std::move(kwargs);
     const auto optimizer = etude::make_optimizer(args, *module);
@@ -213,10 +213,10 @@ TEST_CASE("a schedule that changes the momentum needs an optimizer that has one"
     return optimizer->param_groups().back().momentum;
   };
   using enum etude::OptimizerNames;
-  for (const auto optim : {sgd, adam, adamw_torch_fused, rmsprop, lion, sparse_adam})
-    CHECK(make(optim, {}) == 0.95);
-  for (const auto optim : {adagrad, adafactor}) {
-    CHECK_THROWS_WITH_AS(make(optim, {}), doctest::Contains("cycle_momentum is true: must be false with Ada"),
+  for (const auto optim : {adam, adamw_torch_fused, lion, sparse_adam}) CHECK(make(optim, {}) == 0.95);
+  for (const auto optim : {sgd, rmsprop}) CHECK(make(optim, {}, "momentum=0.9") == 0.95);
+  for (const auto optim : {sgd, rmsprop, adagrad, adafactor}) {
+    CHECK_THROWS_WITH_AS(make(optim, {}), doctest::Contains("cycle_momentum is true: must be false with"),
                          etude::ArgumentError);
     CHECK(make(optim, {{"cycle_momentum", false}}) == std::nullopt);
   }

@@ -332,4 +332,22 @@ TEST_CASE("LBFGS takes a sparse gradient as LibTorch's does, which makes it dens
   CHECK(torch::allclose(sparse.weight, dense.weight, 1e-5, 1e-6));
 }
 
+TEST_CASE("the momentum that a schedule sets reaches LibTorch's optimizer") {
+  const auto after_two_steps = [](std::optional<double> momentum) {
+    const auto parameter = torch::zeros({1}).set_requires_grad(true);
+    const auto sgd = std::make_shared<torch::optim::SGD>(std::vector<torch::Tensor>{parameter},
+                                                         torch::optim::SGDOptions(1).momentum(0.5));
+    etude::TorchOptimizer optimizer(sgd, etude::NamedTensors{{"weight", parameter}});
+    for (int step = 0; step < 2; ++step) {
+      optimizer.zero_grad();
+      parameter.mutable_grad() = torch::ones({1});
+      optimizer.param_groups()[0].momentum = momentum;
+      optimizer.step();
+    }
+    return parameter.item<double>();
+  };
+  CHECK(after_two_steps(std::nullopt) == -2.5);
+  CHECK(after_two_steps(0.25) == -2.25);
+}
+
 }  // namespace optim_torch_optimizer_test

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -189,6 +190,8 @@ const std::vector<std::pair<std::string, Make>>& makers() {
          for (auto& group : groups) group.weight_decay = 0;
          return std::make_unique<etude::Rprop>(groups);
        }},
+      {"schedule_free_adamw", maker<etude::AdamWScheduleFree>(etude::AdamWScheduleFreeOptions{.lr = 0.01})},
+      {"schedule_free_sgd", maker<etude::SGDScheduleFree>(etude::SGDScheduleFreeOptions{.lr = 0.1})},
       {"ademamix", maker<etude::AdEMAMix>(etude::AdEMAMixOptions{.lr = 0.01, .t_alpha = 4, .t_beta3 = 4})}};
   return all;
 }
@@ -310,6 +313,8 @@ struct Measured : etude::FlatOptimizer {
     moment_bytes = range.moments[0].storage().nbytes();
     gradient_bytes = range.gradients.storage().nbytes();
   }
+
+  nlohmann::ordered_json group_options(std::size_t) override { return nlohmann::ordered_json::object(); }
 
   std::size_t moment_bytes = 0, gradient_bytes = 0;
 };
