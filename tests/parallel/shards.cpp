@@ -1,25 +1,33 @@
 #include "etude/parallel/shards.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <iterator>
+#include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "common/fault_of.hpp"
 #include "common/ranks.hpp"
-#include "etude/optim/optimizers.hpp"
+#include "etude/optim/create.hpp"
+#include "etude/optim/rules/adam.hpp"
 #include "etude/optim/torch_optimizer.hpp"
 #include "etude/parallel/gradient_reducer.hpp"
+#include "etude/reflect/enum.hpp"
+#include "etude/training_arguments.hpp"
 
 namespace parallel_shards_test {
 
@@ -163,48 +171,43 @@ Result alone(Run run) {
   return train(one, run);
 }
 
-template <class Optimizer, class Options>
-Make maker(const Options& options) {
-  return [options](const Groups& groups) { return std::make_unique<Optimizer>(groups, options); };
+// The optimizers that need whole parameters, and their types.
+const std::map<std::string_view, std::string_view> undivided{{"adafactor", "Adafactor"},
+                                                             {"adamw_8bit", "AdamW8bit"},
+                                                             {"galore_adamw", "GaLoreAdamW"},
+                                                             {"lamb", "LAMB"},
+                                                             {"lars", "LARS"},
+                                                             {"lbfgs", "LBFGS"},
+                                                             {"lion_8bit", "Lion8bit"},
+                                                             {"muon", "Muon"},
+                                                             {"soap", "SOAP"},
+                                                             {"sparse_adam", "SparseAdam"},
+                                                             {"stable_adamw", "StableAdamW"}};
+
+Make by_name(std::string_view optim, const std::string& optim_args = "") {
+  etude::TrainingArguments args;
+  args.optim = etude::from_string<etude::OptimizerNames>(optim);
+  args.optim_args = optim_args;
+  args.learning_rate = 0.01;
+  return [args](Groups groups) {
+    if (args.optim == etude::OptimizerNames::rprop)
+      for (auto& group : groups) group.weight_decay = 0;
+    return etude::make_optimizer(args, groups);
+  };
 }
 
-const std::vector<std::pair<std::string, Make>>& makers() {
-  static const std::vector<std::pair<std::string, Make>> all{
-      {"sgd", maker<etude::SGD>(etude::SGDOptions{.lr = 0.01})},
-      {"sgd, nesterov",
-       maker<etude::SGD>(etude::SGDOptions{.lr = 0.01, .momentum = 0.9, .nesterov = true, .fused = false})},
-      {"adam", maker<etude::Adam>(etude::AdamOptions{.lr = 0.01, .amsgrad = true})},
-      {"adamw_torch", maker<etude::AdamW>(etude::AdamWOptions{.lr = 0.01, .fused = false})},
-      {"adamw_torch_fused", maker<etude::AdamW>(etude::AdamWOptions{.lr = 0.01})},
-      {"adagrad", maker<etude::Adagrad>(etude::AdagradOptions{.lr = 0.01, .lr_decay = 0.1})},
-      {"rmsprop",
-       maker<etude::RMSprop>(etude::RMSpropOptions{.lr = 0.01, .momentum = 0.5, .centered = true})},
-      {"lion", maker<etude::Lion>(etude::LionOptions{.lr = 0.01})},
-      {"nadam", maker<etude::NAdam>(etude::NAdamOptions{.lr = 0.01})},
-      {"radam", maker<etude::RAdam>(etude::RAdamOptions{.lr = 0.01})},
-      {"adamax", maker<etude::Adamax>(etude::AdamaxOptions{.lr = 0.01})},
-      {"adadelta", maker<etude::Adadelta>(etude::AdadeltaOptions{})},
-      {"asgd", maker<etude::ASGD>(etude::ASGDOptions{.t0 = 2})},
-      {"rprop",
-       [](Groups groups) {
-         for (auto& group : groups) group.weight_decay = 0;
-         return std::make_unique<etude::Rprop>(groups);
-       }},
-      {"schedule_free_adamw", maker<etude::AdamWScheduleFree>(etude::AdamWScheduleFreeOptions{.lr = 0.01})},
-      {"schedule_free_sgd", maker<etude::SGDScheduleFree>(etude::SGDScheduleFreeOptions{.lr = 0.1})},
-      {"ademamix", maker<etude::AdEMAMix>(etude::AdEMAMixOptions{.lr = 0.01, .t_alpha = 4, .t_beta3 = 4})}};
+// All other optimizers, and some with options that need more moments or change the update.
+std::vector<std::pair<std::string, Make>> makers() {
+  std::vector<std::pair<std::string, Make>> all{
+      {"sgd, nesterov", by_name("sgd", "momentum=0.9,nesterov=true,fused=false")},
+      {"adam, amsgrad", by_name("adam", "amsgrad=true")},
+      {"adagrad, lr_decay", by_name("adagrad", "lr_decay=0.1")},
+      {"rmsprop, centered", by_name("rmsprop", "momentum=0.5,centered=true")},
+      {"asgd, averaging", by_name("asgd", "t0=2")},
+      {"ademamix, warming up", by_name("ademamix", "t_alpha=4,t_beta3=4")}};
+  for (const auto name : etude::enum_names<etude::OptimizerNames>)
+    if (!undivided.contains(name)) all.emplace_back(name, by_name(name));
   return all;
-}
-
-TEST_CASE("the list above has every element-wise optimizer") {
-  for (const auto name : etude::enum_names<etude::OptimizerNames>) {
-    CAPTURE(name);
-    const auto is_of_this = [&](const auto& maker) {
-      return maker.first.substr(0, maker.first.find(',')) == name;
-    };
-    CHECK(std::ranges::any_of(makers(), is_of_this) ==
-          etude::traits_of(etude::from_string<etude::OptimizerNames>(name)).is_elementwise);
-  }
 }
 
 TEST_CASE("each optimizer in shards gives the weights and the state of one process, to the bit") {
@@ -236,7 +239,7 @@ TEST_CASE("norms and clipping concern all gradients, whichever process owns them
   };
   for (const auto& clip :
        std::vector<std::function<torch::Tensor(etude::Optimizer&)>>{by_norm, in_step, by_value}) {
-    const Run run{.make = maker<etude::SGD>(etude::SGDOptions{.lr = 0.01, .momentum = 0.9}), .clip = clip};
+    const Run run{.make = by_name("sgd", "momentum=0.9"), .clip = clip};
     const auto expected = alone(run);
     for (const auto stage : {ShardStage::optimizer_state, ShardStage::gradients}) {
       for (const std::int64_t world : {2, 3}) {
@@ -255,7 +258,7 @@ TEST_CASE("norms and clipping concern all gradients, whichever process owns them
 
 TEST_CASE("a state of 4 processes resumes in 2, and theirs in 1, as if one process had gone on") {
   for (const auto stage : {ShardStage::optimizer_state, ShardStage::gradients}) {
-    const Make make = maker<etude::AdamW>(etude::AdamWOptions{.lr = 0.01});
+    const Make make = by_name("adamw_torch_fused");
     const auto four = train_as(4, {.make = make, .stage = stage, .to = 3}).front();
     const auto two = train_as(2, {.make = make, .stage = stage, .from = 3, .to = 5}, &four).front();
     const auto one = train_as(1, {.make = make, .stage = stage, .from = 5, .to = 7}, &two).front();
@@ -274,7 +277,7 @@ TEST_CASE("a model that changes between steps keeps the state of each parameter"
       if (step == 4 && model.names[i] == "large") model.parameters[i].set_requires_grad(false);
     }
   };
-  const Run run{.make = maker<etude::AdamW>(etude::AdamWOptions{.lr = 0.01}), .change = change};
+  const Run run{.make = by_name("adamw_torch_fused"), .change = change};
   const auto expected = alone(run);
   for (const auto stage : {ShardStage::optimizer_state, ShardStage::gradients}) {
     auto sharded = run;
@@ -314,7 +317,9 @@ struct Measured : etude::FlatOptimizer {
     gradient_bytes = range.gradients.storage().nbytes();
   }
 
-  nlohmann::ordered_json group_options(std::size_t) override { return nlohmann::ordered_json::object(); }
+  nlohmann::ordered_json group_options(std::size_t group) override {
+    return with_numbers_of(group, nlohmann::ordered_json::object());
+  }
 
   std::size_t moment_bytes = 0, gradient_bytes = 0;
 };
@@ -414,28 +419,27 @@ TEST_CASE("the state in shards is gathered by all, never read by one") {
 
 TEST_CASE("an optimizer that needs whole parameters is refused by name") {
   etude::Communicator ranks;
-  const auto fault = [&](auto make) {
+  const auto fault = [&](const auto& make) {
     Model model;
     for (auto& group : model.groups)
       group = {.parameters = group.parameters, .lr = std::nullopt, .weight_decay = 0.0};
-    const auto optimizer = make(model);
+    const auto optimizer = make(model.groups);
     return toy::fault_of<etude::ArgumentError>(
         [&] { etude::shard(*optimizer, ranks, ShardStage::optimizer_state); });
   };
-  const std::string allowed = ": optim must be one of " +
-                              etude::optimizers_with(&etude::OptimizerTraits::is_elementwise) +
-                              " with ShardedDataParallel, which cuts through parameters";
-  CHECK(fault([](Model& model) { return std::make_unique<etude::Adafactor>(model.groups); }) ==
-        "the optimizer is Adafactor" + allowed);
-  CHECK(fault([](Model& model) { return std::make_unique<etude::AdamW8bit>(model.groups); }) ==
-        "the optimizer is AdamW8bit" + allowed);
-  CHECK(fault([](Model& model) { return std::make_unique<etude::LBFGS>(model.groups); }) ==
-        "the optimizer is LBFGS" + allowed);
-  CHECK(fault([](Model& model) {
-          auto sgd = std::make_shared<torch::optim::SGD>(std::vector<torch::Tensor>{model.parameters[0]},
+  std::vector<std::string_view> divisible;
+  std::ranges::copy_if(etude::enum_names<etude::OptimizerNames>, std::back_inserter(divisible),
+                       [](auto name) { return !undivided.contains(name); });
+  const std::string allowed =
+      fmt::format(": optim must be one of {} with ShardedDataParallel, which cuts through parameters",
+                  fmt::join(divisible, ", "));
+  for (const auto& [name, type] : undivided)
+    CHECK(fault(by_name(name)) == fmt::format("the optimizer is {}{}", type, allowed));
+  CHECK(fault([](const Groups& groups) {
+          const auto& [name, parameter] = groups[0].parameters[0];
+          auto sgd = std::make_shared<torch::optim::SGD>(std::vector<torch::Tensor>{parameter},
                                                          torch::optim::SGDOptions(0.1));
-          return std::make_unique<etude::TorchOptimizer>(
-              sgd, etude::NamedTensors{{"matrix", model.parameters[0]}});
+          return std::make_unique<etude::TorchOptimizer>(sgd, etude::NamedTensors{{name, parameter}});
         }) == "the optimizer is SGD" + allowed);
 }
 
