@@ -74,7 +74,7 @@ DATA = make_data()
 
 
 def steps_of(row, dtype):
-    return min(STEPS, row.longest) // (1 if dtype == "float64" else 2)
+    return min(STEPS, row.longest) // (1 if dtype == "float64" else 4)
 
 
 def cases_of(row):
