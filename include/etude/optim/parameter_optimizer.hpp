@@ -49,11 +49,12 @@ class ParameterOptimizer : public Optimizer {
 /// - `Options`, an ETUDE_STRUCT with `lr`, perhaps `weight_decay`, and further options;
 /// - `Options options`, and nothing else without an initial value;
 /// - `moments(parameter)`: NamedTensors, what is kept for a parameter, with its initial values, on its
-/// device;
+///   device;
 /// - `update(values, gradient, moments, RuleStep)`: see `ParameterOptimizer::update_parameter`;
+///
 /// and, optionally, `check(options)` or `check(options, groups)`, static, which throws ArgumentError for
-/// options that don't fit together.
-/// If `moments` and `update` take the parameter's name as their first argument, they get it.
+/// options that don't fit together. `moments` and `update` may take the parameter's name as their first
+/// argument.
 template <class Rule>
 class ParameterRuleOptimizer : public ParameterOptimizer {
  public:

@@ -51,18 +51,17 @@ concept TakesSparseGradients =
 }  // namespace detail
 
 /// An element-wise optimizer that a rule describes. `Rule` is a class with
-/// - `Options`, an ETUDE_STRUCT with `lr`, perhaps `weight_decay`, and further options. `momentum` or `beta1`
-/// may be
-///   changed by schedules; `rounding` and `seed` make it round bfloat16 parameters; with `fused` false, it
-///   computes as `torch::optim` does, to the bit;
-/// - `Options options`, and nothing that `update` needs besides;
+/// - `Options`, an ETUDE_STRUCT with `lr`, perhaps `weight_decay`, and further options. A schedule may change
+///   `momentum` or `beta1`; `rounding` and `seed` make it round bfloat16 parameters; with `fused` false, it
+///   has the bits of `torch::optim`;
+/// - `Options options`, and nothing else that `update` needs;
 /// - `moments(options)`, static: a tuple of Moment and OptionalMoment;
 /// - `numbers(RuleStep)`: a std::array of the numbers that change from step to step;
 /// - `update(value, gradient, moments..., numbers)`: the new value and moments of elements, written once for
-/// all types
-///   of elements: short vectors of the CPU, tensors of any device, float32 copies of bfloat16. All have the
-///   same type V, and so must local variables; V has + - * / (also with double), sqrt, abs, sign, min, max
-///   and `if_positive(a, yes, no)`. A number is a double or, in a captured step, a V.
+///   all types of elements: short vectors of the CPU, tensors of any device, float32 copies of bfloat16. All
+///   have the same type V, and so must local variables. V has + - * / (also with double), sqrt, abs, sign,
+///   min, max and `if_positive(a, yes, no)`. A number is a double or, in a captured step, a V;
+///
 /// and, optionally,
 /// - `check(options)`, static, which throws ArgumentError for options that don't fit together;
 /// - `sparse_fault(group)`: see Optimizer; a rule that leaves elements without a gradient unchanged has it;
@@ -70,8 +69,7 @@ concept TakesSparseGradients =
 /// - `begin_step(group)`, which sets them before a step, after which `numbers(RuleStep, group)` uses them;
 /// - `average()`: the weights to evaluate and save are the parameters plus this times the first moment;
 /// - `has_libtorch_kernel(values)`, static, and `update_by_libtorch(lists, RuleStep, gradient_scale)` for
-/// LibTorch's
-///   fused kernel; also `has_capturable_kernel(values)`, static, if it takes `Lists::rate`.
+///   a fused kernel of LibTorch; also `has_capturable_kernel(values)`, static, if it takes `Lists::rate`.
 template <class Rule>
 class RuleOptimizer : public FlatOptimizer {
  public:
