@@ -260,7 +260,7 @@ TEST_CASE("an optimizer that needs whole parameters is refused with shards") {
     trainer.train();
     FAIL("no exception");
   } catch (const std::exception& error) {  // may say that another process left for that reason
-    CHECK(std::string(error.what()).find("optim is adafactor: must be one of adamw_torch") !=
+    CHECK(std::string(error.what()).find("the optimizer is Adafactor: optim must be one of adamw_torch") !=
           std::string::npos);
   }
 }

@@ -140,7 +140,7 @@ std::string refusal(const Draw& draw, int stage) {
   if (stage == 3 && draw.added == Added::averaging) return "StochasticWeightAveragingCallback reads";
   if (stage == 3 && draw.added == Added::spikes) return "LossSpikeCallback reads the parameters";
   if (stage >= 1 && args.optim == etude::OptimizerNames::adafactor)
-    return "optim is adafactor: must be one of";
+    return "the optimizer is Adafactor: optim must be one of";
   return "";
 }
 

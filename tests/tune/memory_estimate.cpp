@@ -384,7 +384,8 @@ TEST_CASE("stages that the optimizer or the model doesn't permit are refused wit
   etude::Trainer<> indivisible(options(perceptron_task(), args));
   const auto none = estimate_memory(indivisible, {.world_size = 2});
   CHECK(none.shards.empty());
-  CHECK(none.refused.at(ShardStage::optimizer_state).starts_with("optim is adafactor: must be one of"));
+  CHECK(none.refused.at(ShardStage::optimizer_state)
+            .starts_with("the optimizer is Adafactor: optim must be one of"));
   etude::Trainer<> alone(options(perceptron_task(), arguments()));
   CHECK_FALSE(estimate_memory(alone).replicated);
   CHECK(estimate_memory(alone).shards.empty());
