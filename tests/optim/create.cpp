@@ -136,7 +136,7 @@ TEST_CASE("schedulers scale each group's initial learning rate, and resume exact
   })");
   for (std::string_view name : etude::enum_names<etude::SchedulerType>) {
     CAPTURE(name);
-    auto args = arguments(etude::OptimizerNames::sgd);
+    auto args = arguments(etude::OptimizerNames::sgd, "momentum=0.9");
     args.lr_scheduler_type = etude::from_string<etude::SchedulerType>(name);
     args.warmup_steps = 2;
     if (name.find("min_lr") != name.npos) args.lr_scheduler_kwargs = {{"min_lr", 0.01}};

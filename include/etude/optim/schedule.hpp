@@ -15,9 +15,12 @@ struct GroupSchedule {
   using Rate = std::function<double(std::int64_t step, double initial_lr)>;
   using Momentum = std::function<double(std::int64_t step)>;
 
+  /// Calls `factor` once in each step, for all groups.
   GroupSchedule(Schedule factor)
-      : lr([factor = std::move(factor)](std::int64_t step, double initial_lr) {
-          return initial_lr * factor(step);
+      : lr([factor = std::move(factor), last = std::int64_t{-1}, now = 0.0](std::int64_t step,
+                                                                            double initial_lr) mutable {
+          if (step != last) now = factor(last = step);
+          return initial_lr * now;
         }) {}
   GroupSchedule(Rate rate, Momentum own_momentum) : lr(std::move(rate)), momentum(std::move(own_momentum)) {}
 
