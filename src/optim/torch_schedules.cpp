@@ -27,7 +27,7 @@ double annealed(double start, double end, double progress) {
   return end + (start - end) * (1 + std::cos(std::numbers::pi * progress)) / 2;
 }
 
-/// The height above the bottom of the cycles, as a fraction of the first one's.
+/// The height above the bottom of the cycles, as a fraction of the first cycle's height.
 double cycle_height(const CyclicLROptions& options, std::int64_t step) {
   const auto up = static_cast<double>(options.step_size_up), now = static_cast<double>(step);
   const auto down = static_cast<double>(options.step_size_down.value_or(options.step_size_up));
@@ -45,7 +45,7 @@ double cycle_height(const CyclicLROptions& options, std::int64_t step) {
 }
 
 /// Goes from `start` to `peak` and then to `end`, which it reaches in the last of `total` steps. The phases
-/// begin and end between steps, as in torch.
+/// may begin and end between steps, as in torch.
 double one_cycle(const OneCycleLROptions& options, std::int64_t total, std::int64_t step, double start,
                  double peak, double end) {
   const auto steps = static_cast<double>(total), last = steps - 1;
@@ -68,7 +68,7 @@ std::vector<SchedulePart> read_parts(const std::vector<nlohmann::json>& schedule
 
 bool sets_momentum(const GroupSchedule& schedule) { return static_cast<bool>(schedule.momentum); }
 
-/// Schedules that run one after another, each from its start on.
+/// Schedules that run one after another, each from its entry in `starts` on.
 struct Sequence {
   std::vector<GroupSchedule> schedules;
   std::vector<std::int64_t> starts;
@@ -106,8 +106,7 @@ Schedule MultiStepLROptions::schedule(const SchedulePlan& plan) const {
   auto sorted = milestones;
   std::ranges::sort(sorted);
   if (sorted.front() < 0)
-    throw ArgumentError(
-        fmt::format("{}: milestones has {}: must have steps, at least 0", plan.where, sorted.front()));
+    throw ArgumentError(fmt::format("{}: milestones has {}: must be at least 0", plan.where, sorted.front()));
   return [sorted, gamma = gamma](std::int64_t step) {
     return std::pow(gamma, static_cast<double>(std::ranges::upper_bound(sorted, step) - sorted.begin()));
   };
@@ -201,8 +200,8 @@ GroupSchedule SequentialLROptions::schedule(const SchedulePlan& plan) const {
   detail::Sequence sequence{.schedules = {}, .starts = {0}};
   for (const auto milestone : milestones) {
     if (milestone < sequence.starts.back())
-      throw ArgumentError(
-          fmt::format("{}: milestones has {}: must have rising steps, at least 0", plan.where, milestone));
+      throw ArgumentError(fmt::format("{}: milestones has {}: must be at least 0 and in rising order",
+                                      plan.where, milestone));
     sequence.starts.push_back(milestone);
   }
   for (const auto& part : detail::read_parts(schedulers, plan.where)) {

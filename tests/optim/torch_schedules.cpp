@@ -73,13 +73,13 @@ TEST_CASE("the cosines swing, or restart, between each group's rate and eta_min"
   check(restarting, {8, 5, 8, high, 5, low, 8});
   for (const std::int64_t start : {6, 14, 30, 62}) CHECK(restarting.lr(start, 8) == 8);
   check(make(SchedulerType::cosine_annealing_warm_restarts, R"({"T_0": 2})"), {8, 4, 8, 4, 8});
-  // 3 * 10^18 steps, 9 * 10^36 steps, ...: more than 64 bits hold.
+  // 3 * 10^18 steps, 3 * 10^36 steps, ...: more than 64 bits hold.
   const auto long_ones =
       make(SchedulerType::cosine_annealing_warm_restarts, R"({"T_0": 3, "T_mult": 1000000000000000000})");
   CHECK(long_ones.lr(std::int64_t{1} << 62, 8) > 0);
 }
 
-TEST_CASE("cyclic_lr rises and falls in each of its modes, and the momentum against it") {
+TEST_CASE("cyclic_lr rises and falls in each of its modes, and the momentum does the opposite") {
   check(make(SchedulerType::cyclic_lr, R"({"base_lr": 2, "max_lr": 6, "step_size_up": 2})"),
         {2, 4, 6, 4, 2, 4, 6});
   check(make(SchedulerType::cyclic_lr, R"({"base_lr": 2, "step_size_up": 3, "step_size_down": 1})"),
@@ -156,7 +156,7 @@ TEST_CASE("sequential_lr runs one schedule after another, each from its step 0")
              R"({"schedulers": [{"type": "constant"}, {"type": "exponential_lr", "gamma": 0.5}],
                  "milestones": [0]})"),
         {8, 4, 2});
-  // In turn a part of another one, with a warmup.
+  // As a part of another one, with a warmup.
   check(make(SchedulerType::sequential_lr, R"({
     "schedulers": [{"type": "sequential_lr", "milestones": [1], "warmup_steps": 2,
                     "schedulers": [{"type": "constant"}, {"type": "constant_lr", "factor": 0.5}]},
@@ -224,7 +224,7 @@ TEST_CASE("errors name the option, its value and what is allowed, in parts too")
   CHECK(fault(multi_step_lr, "{}") ==
         "lr_scheduler_kwargs of multi_step_lr: milestones is empty: must not be empty");
   CHECK(fault(multi_step_lr, R"({"milestones": [3, -1]})") ==
-        "lr_scheduler_kwargs of multi_step_lr: milestones has -1: must have steps, at least 0");
+        "lr_scheduler_kwargs of multi_step_lr: milestones has -1: must be at least 0");
   CHECK(fault(linear_lr, R"({"start_factor": 0})") ==
         "lr_scheduler_kwargs of linear_lr: start_factor is 0: must be above 0 and at most 1");
   CHECK(fault(cosine_annealing_lr, R"({"T_max": 0, "eta_min": -1})") ==
@@ -242,7 +242,7 @@ TEST_CASE("errors name the option, its value and what is allowed, in parts too")
         "schedulers");
   CHECK(fault(sequential_lr,
               R"({"schedulers": [{"type": "constant"}, {"type": "constant"}], "milestones": [-3]})") ==
-        "lr_scheduler_kwargs of sequential_lr: milestones has -3: must have rising steps, at least 0");
+        "lr_scheduler_kwargs of sequential_lr: milestones has -3: must be at least 0 and in rising order");
   const auto in_part = [&](const char* part) {
     return fault(chained_scheduler,
                  (R"({"schedulers": [{"type": "constant"}, )" + std::string(part) + "]}").c_str());
