@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that each event, callback, argument and optimizer stands in all places that CONTRIBUTING.md names, and says which place lacks it."""
+"""Checks that each event, callback, argument and optimizer is in all places that CONTRIBUTING.md names, and says which place lacks it."""
 
 import functools
 import pathlib

@@ -26,7 +26,7 @@
 #include "etude/reflect/enum.hpp"
 #include "etude/training_arguments.hpp"
 
-// The C++ half of optimizers.py: trains the networks that the script trains too.
+// The C++ half of optimizers.py: trains the same networks as the script.
 namespace {
 
 namespace fs = std::filesystem;
@@ -72,7 +72,7 @@ class Training {
 
   const etude::NamedTensors& parameters() const { return parameters_; }
 
-  /// Adds copies of the weights to `results`, and as "averaged NAME" those to evaluate and save if they
+  /// Adds copies of the weights to `results`, and as "averaged NAME" the weights to evaluate and save if they
   /// differ.
   void record(const std::string& prefix, etude::NamedTensors& results) {
     const auto add = [&](const char* kind) {
@@ -85,7 +85,7 @@ class Training {
     optimizer_->use_weights(etude::WeightsInUse::training);
   }
 
-  /// Makes the step of this number, from 0. Returns the norm of its gradients if it clips.
+  /// Makes step `number`, counted from 0. Returns the norm of its gradients if it clips.
   double step(std::int64_t number) {
     const double factor =
         factors_.at(static_cast<std::size_t>(number) % factors_.size()).template get<double>();

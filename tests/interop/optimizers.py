@@ -28,8 +28,8 @@ STEPS = int(os.environ.get("ETUDE_OPTIMIZER_STEPS", "200"))
 RECORDS = sorted({1, 2, 3, 5, 10, 20, 50, 100, 150, 200, *range(0, STEPS + 1, 1000), STEPS} - {0})
 RECORDS = [step for step in RECORDS if step <= STEPS]
 BATCHES, PASSES, BATCH = 40, 2, 8
-TIMES = 4  # how many times as far from float64 as Python's float32 training ours may be
-# The learning rates of 50 steps, again and again, as factors.
+TIMES = 4  # our float32 training may be this many times as far from float64 as Python's
+# Factors of the learning rate for 50 steps, repeated.
 FACTORS = [0.1 + 0.9 * (1 + math.cos(math.pi * i / 50)) / 2 for i in range(50)]
 
 SHAPES = {

@@ -1,4 +1,4 @@
-"""The table of optimizers.py: each optimizer, and what makes Python's, which torch, the authors or others wrote."""
+"""The table of optimizers.py: each optimizer, and a function that makes the same one in Python, by torch, the authors or others."""
 
 import dataclasses
 import importlib
@@ -78,7 +78,7 @@ class Several:
 
 
 class WithGradients(Several):
-    """Those step whose parameters have a gradient."""
+    """Several, of which only those step whose parameters have a gradient."""
 
     def step(self):
         for optimizer in self.optimizers:
@@ -132,7 +132,7 @@ def muon(ns_dtype, **options):
 
 
 class ASGD(torch.optim.ASGD):
-    """torch's, but for the learning rate, which takes effect in the step after it was changed."""
+    """torch's, except that a changed learning rate takes effect at once, not one step later."""
 
     def step(self):
         for group in self.param_groups:
@@ -144,7 +144,7 @@ class ASGD(torch.optim.ASGD):
 
 
 class GaLore(galore.AdamW):
-    """The authors' AdamW, but for its singular value decompositions, which are in float32 and so may have other signs."""
+    """The authors' AdamW, except that singular value decompositions aren't made in float32, where vectors may get other signs."""
 
     def step(self):
         with unittest.mock.patch.object(torch.Tensor, "float", torch.Tensor.clone):

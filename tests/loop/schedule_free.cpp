@@ -274,7 +274,7 @@ etude::TrainerOptions waves(const std::string& folder, OptimizerNames optim) {
   return options;
 }
 
-TEST_CASE("evaluations, averages of another kind and checkpoints leave the training as it is, to the bit") {
+TEST_CASE("evaluations, averages of another kind and checkpoints leave the training bit-identical") {
   for (const auto optim : both) {
     const toy::Folder folder;
     etude::Trainer<toy::Quiet, Diary> plain(waves(folder, optim));
@@ -327,7 +327,7 @@ struct Run {
 };
 
 TEST_CASE(
-    "a training that is resumed from any step, or from within one, ends as the unbroken one, to the bit") {
+    "a training resumed from any step, or from within one, ends bit-identical to an uninterrupted one") {
   for (const auto optim : both) {
     const toy::Folder folder;
     const std::string optim_args = "warmup_steps=4,r=1";
@@ -352,7 +352,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a training in pure bf16 is resumed to the bit, however it rounds") {
+TEST_CASE("a training in pure bf16 is resumed bit for bit, however it rounds") {
   for (const char* rounding : {"kahan", "stochastic"}) {
     const toy::Folder folder, other;
     const std::string optim_args = std::string("warmup_steps=4,rounding=") + rounding;

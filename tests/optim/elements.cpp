@@ -17,7 +17,7 @@ torch::Tensor numbers(std::uint64_t seed) {
   return torch::randn({7, 3});
 }
 
-TEST_CASE("a formula has the bits of the operations that torch::optim makes") {
+TEST_CASE("a formula is bit-identical to the operations of torch::optim") {
   const torch::NoGradGuard no_grad;
   const auto gradient = numbers(1), start = numbers(2), squares = numbers(3).square();
   auto mean = start.clone(), square = squares.clone(), value = numbers(4);

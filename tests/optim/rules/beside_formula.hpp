@@ -20,7 +20,7 @@ struct Step {
   int number;  ///< 1 in the first step of this parameter
   std::map<std::string, torch::Tensor>& kept;
 
-  /// A tensor that is kept, at first zeros of these sizes.
+  /// A tensor that is kept from step to step. It starts as zeros of these sizes.
   torch::Tensor& zeros(const std::string& name, at::IntArrayRef sizes) const {
     auto& tensor = kept[name];
     if (!tensor.defined()) tensor = torch::zeros(sizes, at::kDouble);
@@ -82,7 +82,7 @@ inline void train(etude::Optimizer& optimizer, const beside_torch::Twins& twins,
   }
 }
 
-/// Whether a training that is stored and resumed after 100 steps gives the bits of one of 200 steps.
+/// True if a training that is saved and resumed after 100 steps is bit-identical to one of 200 steps.
 template <class Optimizer, class Options>
 bool resumes_to_the_bit(at::ScalarType type, const Options& options) {
   const beside_torch::Twins whole(type), halves(type);
@@ -109,8 +109,8 @@ bool resumes_to_the_bit(at::ScalarType type, const Options& options) {
   return a.size() == b.size();
 }
 
-/// Makes one step of an empty parameter, a 0-dim one and a bfloat16 one. Returns whether the latter has the
-/// values of a float32 parameter with the same values and gradient, rounded to nearest.
+/// Makes one step of an empty parameter, a 0-dim one and a bfloat16 one. True if the bfloat16 one then equals
+/// a float32 parameter with the same start and gradient, rounded to nearest.
 template <class Optimizer, class Options>
 bool updates_halves_in_float32(const Options& options) {
   torch::manual_seed(3);

@@ -26,7 +26,7 @@ struct Update {
 
 constexpr std::int64_t steps = 200;
 
-/// The learning rate of a step from 0 on; weights and the rest have different ones.
+/// The learning rate of a step, counted from 0; weights have another one than the rest.
 inline double rate(double lr, bool decays, std::int64_t step) {
   return lr * (decays ? 1 : 3) * (step < steps / 2 ? 1 : 0.5);
 }

@@ -140,7 +140,7 @@ TEST_CASE("GaLore names a parameter whose gradient isn't finite") {
         }).starts_with("the gradient of parameter 'layer.weight' can't be decomposed"));
 }
 
-TEST_CASE("GaLore resumes to the bit and updates bfloat16 in float32") {
+TEST_CASE("GaLore resumes bit for bit and updates bfloat16 in float32") {
   using enum etude::ProjType;
   for (const auto type : {std, full})
     CHECK(beside_formula::resumes_to_the_bit<etude::GaLoreAdamW>(

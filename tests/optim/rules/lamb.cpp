@@ -53,7 +53,7 @@ TEST_CASE("LAMB's first step has the length lr times the norm of the parameter")
   CHECK(x[1].item<double>() == doctest::Approx(4 + change).epsilon(1e-14));
 }
 
-TEST_CASE("a parameter of zeros is updated by LAMB as by Adam") {
+TEST_CASE("LAMB updates a parameter of zeros as Adam does") {
   const torch::Tensor x = torch::zeros({3}).set_requires_grad(true);
   etude::LAMB lamb({{{{"x", x}}, {}, {}}}, {.lr = 0.5});
   x.mutable_grad() = torch::tensor({2.0F, -3.0F, 0.0F});
@@ -75,7 +75,7 @@ TEST_CASE("LAMB without weight decay and adaptation is Adam") {
   CHECK(twins.difference() <= 1e-6);
 }
 
-TEST_CASE("LAMB resumes to the bit and updates bfloat16 in float32") {
+TEST_CASE("LAMB resumes bit for bit and updates bfloat16 in float32") {
   CHECK(beside_formula::resumes_to_the_bit<etude::LAMB>(at::kFloat, etude::LAMBOptions{}));
   CHECK(beside_formula::updates_halves_in_float32<etude::LAMB>(etude::LAMBOptions{.lr = 0.1}));
 }

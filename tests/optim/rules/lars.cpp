@@ -78,7 +78,7 @@ TEST_CASE("LARS takes the momentum of a group, unless it was made without moment
   CHECK(after_two_steps(0, 0.25) == -2);
 }
 
-TEST_CASE("LARS resumes to the bit, updates bfloat16 in float32, and refuses Nesterov without momentum") {
+TEST_CASE("LARS resumes bit for bit, updates bfloat16 in float32, and refuses Nesterov without momentum") {
   CHECK(beside_formula::resumes_to_the_bit<etude::LARS>(at::kFloat, etude::LARSOptions{.momentum = 0.9}));
   CHECK(beside_formula::resumes_to_the_bit<etude::LARS>(at::kFloat, etude::LARSOptions{}));
   CHECK(beside_formula::updates_halves_in_float32<etude::LARS>(

@@ -163,7 +163,7 @@ TEST_CASE("a gradient of zeros doesn't change what Muon updates") {
   CHECK(x.equal(torch::ones({3, 4})));
 }
 
-TEST_CASE("Muon resumes to the bit and updates bfloat16 in float32") {
+TEST_CASE("Muon resumes bit for bit and updates bfloat16 in float32") {
   CHECK(beside_formula::resumes_to_the_bit<etude::Muon>(at::kFloat, etude::MuonOptions{}));
   CHECK(beside_formula::updates_halves_in_float32<etude::Muon>(etude::MuonOptions{.lr = 0.1}));
 }

@@ -27,7 +27,7 @@ using etude::SGDScheduleFree;
 using etude::SGDScheduleFreeOptions;
 using etude::WeightsInUse;
 
-/// The number of a group's step, and what the average of the paper's algorithm 1 has of the group so far.
+/// The number of a group's step, and what the average of the paper's algorithm 1 keeps for the group.
 struct PaperGroup {
   double warmup, power, lr_power;
   double k = 0, lr = 0, lr_max = 0, weight_sum = 0, share = 0;
@@ -150,7 +150,7 @@ bool equal(const etude::NamedTensors& a, const etude::NamedTensors& b) {
   });
 }
 
-/// Makes the steps of a noisy quadratic function.
+/// Minimizes a noisy quadratic function.
 void train(etude::Optimizer& optimizer, const etude::NamedTensors& parameters, std::int64_t from,
            std::int64_t to) {
   for (auto step = from; step < to; ++step) {
@@ -176,7 +176,7 @@ void for_both(const Act& act) {
   });
 }
 
-TEST_CASE("the training's weights return to the bit after averages, which may be asked for twice") {
+TEST_CASE("the training's weights return bit for bit after averages, which may be requested twice") {
   for_both([](const auto& make) {
     for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) {
       CAPTURE(type);
@@ -248,7 +248,7 @@ TEST_CASE("a step is refused while the parameters hold an average, and changes n
   CHECK(equal(copies(twins.ours), averages));
 }
 
-TEST_CASE("state and options continue a training to the bit, also those taken while averages are in use") {
+TEST_CASE("state and options continue a training bit for bit, even if taken while averages are in use") {
   for_both([](const auto& make) {
     for (const auto type : {at::kFloat, at::kBFloat16})
       for (const bool are_averages_in_use : {false, true}) {
@@ -311,7 +311,7 @@ TEST_CASE("with the moments in the host's memory, all is the same") {
   });
 }
 
-TEST_CASE("a captured step counts its groups' steps as any other") {
+TEST_CASE("a captured step counts its groups' steps like any other") {
   for_both([](const auto& make) {
     const beside_torch::Twins plain(at::kDouble), twins(at::kDouble);
     const auto expected = make(beside_torch::groups_of(plain.ours, true)),
@@ -363,7 +363,7 @@ TEST_CASE("in pure bfloat16, the average is as close to float32's as its roundin
   }
 }
 
-TEST_CASE("options out of range, a cycled momentum and spoilt numbers of a checkpoint are refused") {
+TEST_CASE("options out of range, a cycled momentum and corrupt numbers in a checkpoint are refused") {
   const beside_torch::Twins twins(at::kFloat);
   const auto groups = beside_torch::groups_of(twins.ours, false);
   CHECK(toy::contains(toy::fault_of<etude::ArgumentError>([&] { SGDScheduleFree(groups, {.momentum = 0}); }),

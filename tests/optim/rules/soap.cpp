@@ -14,8 +14,8 @@
 
 namespace optim_soap_test {
 
-/// The matrix that changes the basis of a whole tensor, flattened: the Kronecker product of those of its
-/// dimensions.
+/// The matrix that changes the basis of a whole tensor, flattened: the Kronecker product of its
+/// dimensions' matrices.
 torch::Tensor whole_basis(const std::vector<torch::Tensor>& bases) {
   torch::Tensor result = torch::ones({1, 1}, at::kDouble);
   for (const auto& each : bases) result = torch::kron(result, each.contiguous());
@@ -94,7 +94,7 @@ TEST_CASE("SOAP equals the paper's formula over 200 steps, group by group") {
                          .eps = 0.1,
                          .precondition_frequency = 3}) <= 1e-8);
   CHECK(after_200_steps({.lr = 0.01, .max_precond_dim = 5, .normalize_grads = true}) <= 1e-8);
-  // A QR step needs products of full rank, which those of vectors get from many gradients.
+  // A QR step needs products of full rank, for which vectors need many gradients.
   CHECK(after_200_steps({.lr = 0.01, .precondition_frequency = 60, .precondition_1d = true}) <= 1e-8);
   CHECK(after_200_steps(
             {.lr = 0.01, .precondition_frequency = 60, .merge_dims = true, .correct_bias = false}) <= 1e-8);
@@ -138,7 +138,7 @@ TEST_CASE("SOAP names a parameter whose first gradient isn't finite") {
         }).starts_with("the gradient of parameter 'layer.weight' can't be decomposed"));
 }
 
-TEST_CASE("SOAP resumes to the bit and updates bfloat16 in float32") {
+TEST_CASE("SOAP resumes bit for bit and updates bfloat16 in float32") {
   CHECK(beside_formula::resumes_to_the_bit<etude::SOAP>(at::kFloat, etude::SOAPOptions{}));
   CHECK(beside_formula::updates_halves_in_float32<etude::SOAP>(etude::SOAPOptions{.lr = 0.1}));
 }

@@ -50,7 +50,7 @@ TEST_CASE("a gradient 1,000 times as large as those before doesn't make StableAd
   CHECK(largest == doctest::Approx(1).epsilon(1e-9));
 }
 
-TEST_CASE("StableAdamW resumes to the bit and updates bfloat16 in float32") {
+TEST_CASE("StableAdamW resumes bit for bit and updates bfloat16 in float32") {
   CHECK(beside_formula::resumes_to_the_bit<etude::StableAdamW>(at::kFloat, etude::StableAdamWOptions{}));
   CHECK(beside_formula::updates_halves_in_float32<etude::StableAdamW>(etude::StableAdamWOptions{.lr = 0.1}));
 }
