@@ -12,23 +12,23 @@ ABOUT = {
     "adamw_torch_fused": ("8", "12 with `amsgrad`",
                           "The default. Most published settings for transformers are AdamW's, so begin with it and compare others with it."),
     "adamw_torch": ("8", "12 with `amsgrad`",
-                    "For [the bits of LibTorch's AdamW](precision-and-memory.md#bit-identical-to-torchoptim). Otherwise `adamw_torch_fused` does the same in less time."),
+                    "To match [LibTorch's AdamW bit for bit](precision-and-memory.md#bit-identical-to-torchoptim). Otherwise `adamw_torch_fused` does the same in less time."),
     "adamw_8bit": ("2.03", "8 for parameters with fewer elements than `min_8bit_size`",
                    "When AdamW's moments don't fit into memory. Losses are [within 1 % of AdamW's](precision-and-memory.md#moments-of-8-bits) in our tests; an update takes longer."),
     "adam": ("8", "12 with `amsgrad`",
-             "To repeat a result that was found with it. Its weight decay is an L2 penalty; without weight decay it is AdamW."),
+             "To reproduce a result that was obtained with it. Its weight decay is an L2 penalty; without weight decay it is AdamW."),
     "sgd": ("0", "4 with `momentum`",
             "For convolutional networks for images, with `momentum=0.9`, a learning rate of about 0.1 and a schedule. It often generalizes as well as AdamW there, with less memory. Transformers train better with AdamW."),
     "adagrad": ("4", "",
                 "For rare features, such as the rows of large embedding tables: the learning rate of each falls with its own updates. It never rises again, so a long training of a deep network stalls."),
     "rmsprop": ("4", "4 more with `momentum`, and 4 more with `centered`",
-                "To repeat published settings of reinforcement learning and recurrent networks. For a new network, AdamW is the safer choice."),
+                "To reuse published settings for reinforcement learning and recurrent networks. For a new network, AdamW is the safer choice."),
     "lbfgs": ("808", "up to 8 + 8 * `history_size`",
               "For small, smooth problems whose batch is the whole data set, such as fits and physics-informed networks, [often after Adam](phases.md). The noise of small batches misleads it."),
     "adafactor": ("0.0156", "4 * (1 / rows + 1 / columns) for a matrix, 4 for a vector; 4 more with `beta1`",
-                  "When there is memory for hardly any state. Its authors translate as well with it as with Adam; other tasks often need more tuning than with AdamW."),
+                  "When there is hardly any memory for state. Its authors' translation models do as well as with Adam; other tasks often need more tuning than with AdamW."),
     "lion": ("4", "",
-             "For half of AdamW's state, and large batches. Its authors report better vision transformers and diffusion models than AdamW's. They use learning rates 3 to 10 times smaller and weight decays 3 to 10 times larger."),
+             "For half of AdamW's state, and large batches. Its authors report better vision transformers and diffusion models than with AdamW. They use learning rates 3 to 10 times smaller and weight decays 3 to 10 times larger."),
     "sparse_adam": ("8", "",
                     "For embedding tables with [sparse gradients](precision-and-memory.md#sparse-gradients), next to another optimizer for the rest of the model. A row's moments change only in steps that read it."),
     "nadam": ("8", "",
@@ -38,9 +38,9 @@ ABOUT = {
     "adamax": ("8", "",
                "For gradients with rare large elements: it divides by the largest recent one in place of the root mean square. It is seldom better than AdamW."),
     "adadelta": ("8", "",
-                 "To repeat older results. It finds the size of its steps itself, so set `learning_rate` to 1."),
+                 "To reproduce older results. It finds the size of its steps by itself, so set `learning_rate` to 1."),
     "asgd": ("4", "",
-             "For convex problems, where the average of all weights converges faster than the last ones. The average is in the state only: evaluations that use it need `schedule_free_sgd` or ModelEmaCallback."),
+             "For convex problems, where the average of all weights converges faster than the last ones. The average is in the state only. To evaluate an average, use `schedule_free_sgd` or ModelEmaCallback."),
     "rprop": ("8", "",
               "For small networks whose batch is the whole data set. It uses only the signs of gradients, which the noise of small batches changes."),
     "ademamix": ("12", "",
@@ -50,9 +50,9 @@ ABOUT = {
     "lamb": ("8", "",
              "For very large batches: AdamW's update of each parameter is scaled by the norm of its weights. Its authors train BERT in 76 minutes, with batches of up to 65,536. It has no advantage with ordinary batches."),
     "lars": ("0", "4 with `momentum`",
-             "For very large batches, as `lamb`, but for SGD with `momentum=0.9` and convolutional networks. Its authors train ResNet-50 with batches of 32,768 without losing accuracy."),
+             "For very large batches, like `lamb`, but for SGD with `momentum=0.9` and convolutional networks. Its authors train ResNet-50 with batches of 32,768 without losing accuracy."),
     "muon": ("4", "8 for parameters that AdamW updates",
-             "For pretraining transformers: hidden matrices get orthogonal updates, all other parameters AdamW's. Liu et al. (2025) report AdamW's loss with half of the computation. Models that AdamW trained gain less in fine-tuning."),
+             "For pretraining transformers: hidden matrices get orthogonal updates, all other parameters AdamW's. Liu et al. (2025) report AdamW's loss with half of the computation. Models that AdamW has pretrained gain less from it in fine-tuning."),
     "soap": ("24", "8 + 8 * (rows / columns + columns / rows) for a matrix; less for sides longer than `max_precond_dim`",
              "For pretraining with large batches, when fewer steps are worth more memory and time for each. Its authors save 40 % of AdamW's steps and 35 % of the time with language models of 360 and 660 million parameters."),
     "galore_adamw": ("3", "8 * rank / the shorter side + 4 * rank / the longer side",
@@ -62,7 +62,7 @@ ABOUT = {
     "schedule_free_adamw": ("8", "",
                             "When the length of the training is unknown: averaged weights replace the decay of the learning rate. Use `lr_scheduler_type=constant`, `warmup_steps` in `optim_args`, and learning rates of 1 to 10 times AdamW's. It won the self-tuning track of AlgoPerf in 2024."),
     "schedule_free_sgd": ("4", "",
-                          "As `schedule_free_adamw`, but for SGD, with learning rates of 10 to 50 times SGD's."),
+                          "Like `schedule_free_adamw`, but for SGD, with learning rates of 10 to 50 times SGD's."),
 }
 
 BEGINNING = """# Optimizers
@@ -73,14 +73,14 @@ BEGINNING = """# Optimizers
 ./train --optim lion --learning_rate 1e-4 --weight_decay 0.1 --optim_args rounding=stochastic
 ```
 
-This page is generated from `etude/optimizer_names.hpp` and the headers in `etude/optim/rules` by `docs/tables.py`. Another optimizer can be one of LibTorch's
-([a loop's](coming-from-a-loop.md)), or [your own](#writing-an-optimizer). A model can have [several](several-optimizers.md), one after the
+This page is generated from `etude/optimizer_names.hpp` and the headers in `etude/optim/rules` by `docs/tables.py`. You can also pass
+[one of LibTorch's optimizers](coming-from-a-loop.md), or [write your own](#writing-an-optimizer). A model can have [several](several-optimizers.md), one after the
 other in [phases](phases.md), and different rates for [groups of its parameters](fine-tuning.md#parameter-groups).
 
 `learning_rate`, `weight_decay`, `adam_beta1`, `adam_beta2` and `adam_epsilon` are the options `lr`, `weight_decay`, `beta1`, `beta2`
 and `eps` of every optimizer that has them, so [the arguments' defaults](arguments.md#optimizer-and-gradients) replace those in the
 tables of this page, unless `optim_args` sets the option. They suit fine-tuning with AdamW: the learning rate is 5e-5. Training from
-scratch takes more, with AdamW 1e-4 to 1e-3, and other optimizers have other scales.
+scratch needs a higher one, with AdamW 1e-4 to 1e-3, and other optimizers need rates of other sizes.
 
 """
 
@@ -94,7 +94,7 @@ LEGEND = """
 - State: bytes per parameter of a float32 matrix of 512x512, besides 4 for the weight and 4 for the gradient
   (`tests/optim/optimizers_page.cpp` compares this column with each optimizer's `state_bytes()`). An asterisk means that it depends on the
   shape or on options: see the section of the optimizer. [`etude::estimate_memory`](precision-and-memory.md#memory-before-training) tells
-  what a training takes.
+  how much memory a training takes.
 - [`pure_bf16`](precision-and-memory.md#pure-bfloat16): bfloat16 parameters are updated in float32, and rounded so that small updates
   aren't lost.
 - Element-wise: updates each element by itself. So [`ShardedDataParallel`](several-processes.md) can divide the state among processes,
@@ -114,10 +114,10 @@ operators on other devices, over shards, and on moments that are offloaded:
 
 - All values in `update` have one type `V`, and local variables must have it too. It has `+ - * /`, also with numbers, `sqrt`, `abs`, `sign`,
   `min`, `max` and `if_positive(a, yes, no)`.
-- The options need `lr`. `weight_decay` isn't applied by itself: groups without decay pass 0 in `RuleStep`. With options `rounding` and `seed`
-  (as those of [Lion](#lion)), bfloat16 parameters are rounded so that small updates aren't lost.
+- The options need `lr`. The rule applies the weight decay, which is in `RuleStep`, and 0 for groups without decay. With options `rounding` and `seed`
+  (like those of [Lion](#lion)), bfloat16 parameters are rounded so that small updates aren't lost.
 - `OptionalMoment{"name", options.amsgrad}` is a moment that only some options need, and `Moment{"name", 1.0}` one that begins with 1.
-- Saving, resuming, clipping, groups and parameters without a gradient are the base class's.
+- The base class handles saving, resuming, clipping, groups and parameters without a gradient.
 
 A [custom trainer](own-trainer.md) trains with it:
 

@@ -33,7 +33,7 @@ the next: return the product of its factors up to the step.
 ## Warmup
 
 `warmup_steps` is the length of the warmup of transformers' schedules, which rises linearly from 0; `constant`, `reduce_lr_on_plateau` and `greedy`
-have none and ignore it. In Python, torch's schedulers know no warmup. Here `warmup_steps` puts a linear rise before them, from 0 to their first
+have none and ignore it. In Python, torch's schedulers have no warmup. Here `warmup_steps` puts a linear rise before them, from 0 to their first
 rate: they begin after it, at their step 0. So `step_lr` with `step_size` 1000 and 200 steps of warmup first changes the rate at step 1200, and the
 cycle of `one_cycle_lr` is 200 steps shorter.
 
@@ -55,13 +55,13 @@ optimizer that has neither, such as Adagrad, it must be false.
 
 <!-- snippet: examples/docs/training.cpp#sequential_lr -->
 
-A part may be of any type that doesn't follow a metric, also another list. Schedules that depend on the length of the training, such as `cosine`,
+A part may be of any type that doesn't follow a metric, including another list. Schedules that depend on the length of the training, such as `cosine`,
 get the length of their part: here `cosine` falls to 0 at the end of the training. `warmup_steps` in a part is the warmup of that part.
 
 ## Differences from Python
 
-- `constant_lr` with `total_iters` 0 leaves the rate unchanged; in torch the factor then applies to all steps. A `factor` of 0 is allowed, with which
-  torch divides by zero.
+- `constant_lr` with `total_iters` 0 leaves the rate unchanged; in torch the factor then applies to all steps. A `factor` of 0 is allowed; torch then
+  divides by zero.
 - `linear_lr` and `polynomial_lr` with `total_iters` 0, which torch ignores or divides by, are refused.
 - `one_cycle_lr` keeps its last rate after the last step, `total_steps - 1`. In torch, the rate of the next step lies beyond the end of the curve, even
   below zero with `anneal_strategy` `linear`, and later steps are an error. Without `max_lr`, each group's initial rate is its highest, and

@@ -62,7 +62,7 @@ class Session {
         etude::TrainingArguments{.optim = optim, .learning_rate = 1e-3, .weight_decay = 0}, parameters);
     try {
       run(1);
-    } catch (const etude::ArgumentError& error) {  // such as that it takes only sparse gradients
+    } catch (const etude::ArgumentError& error) {  // for example, it takes only sparse gradients
       return {{"left_out", error.what()}};
     }
     return {{"made", name}};

@@ -1,7 +1,7 @@
 """Measures the step of each of Etude's optimizers and of the same optimizer in Python: torch.optim's with fused=True, with
 foreach=True if it has no fused one, or that of another package. Prints Markdown tables, and writes optimizers.json.
 
-Both update the same number of matrices of the same size with the same number of threads. Their gradients are there already; only
+Both update the same number of matrices of the same size with the same number of threads. Their gradients exist already; only
 step() is timed. The two take turns, some 20 ms each, and each turn is compared with the other's next to it. An optimizer whose
 package isn't installed has a dash.
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 SIZES = {"100 of 32x32": (100, 32, 32), "1 of 20,000x500": (1, 20_000, 500)}
 SLICE = 0.02  # seconds
 BUDGET = 3  # seconds for the rounds of a pair, of which it makes at least three
-# The steps from one that computes more to the next. GaLore's projection, made every 200 steps, is not in any slice.
+# After how many steps an optimizer makes one that computes more. GaLore's projections, every 200 steps, are in no slice.
 PERIODS = {"soap": 10}
 
 
@@ -112,7 +112,7 @@ class Theirs:
             each.grad = torch.randn_like(each)
         self.optimizer = make(parameters)
         self.synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
-        if hasattr(self.optimizer, "train"):  # that of schedulefree
+        if hasattr(self.optimizer, "train"):  # schedulefree's
             self.optimizer.train()
         self.steps(1)
 
@@ -181,7 +181,7 @@ def main():
     parser.add_argument("--program", type=Path, required=True, help="optimizers_bench")
     parser.add_argument("--output", type=Path, required=True, help="folder for optimizers.json")
     parser.add_argument("--rounds", type=int, default=11)
-    parser.add_argument("--threads", type=lambda text: [int(each) for each in text.split(",")], default=[1], help="such as 1,2 for one and two threads, which are slow on a busy machine")
+    parser.add_argument("--threads", type=lambda text: [int(each) for each in text.split(",")], default=[1], help="such as 1,2 for one and two threads; several are slow on a busy machine")
     parser.add_argument("names", nargs="*", help="the optimizers to measure, instead of all")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
@@ -199,7 +199,7 @@ def main():
                     rows.append(found)
                     print(f"{device}, {threads} threads: {name}", file=sys.stderr, flush=True)
             where = "the GPU" if device == "cuda" else f"the CPU, {threads} thread{'s' * (threads > 1)}"
-            print(f"A step of each optimizer on {where}. The ratio is how many times as long the other takes.\n\n{table(rows)}", flush=True)
+            print(f"A step of each optimizer on {where}. The ratio is the other's time divided by Etude's.\n\n{table(rows)}", flush=True)
             results += rows
             (options.output / "optimizers.json").write_text(json.dumps(results, indent=1) + "\n")
 

@@ -7,7 +7,7 @@
 
 #include "etude/reflect/enum.hpp"
 
-/// The table of optimizers, without LibTorch.
+/// The table of optimizers, which doesn't need LibTorch.
 namespace etude::inline v0 {
 
 /// What an optimizer can do.

@@ -39,13 +39,13 @@ ETUDE_ENUM(InputTokens, no, all, non_padding);
 ETUDE_ENUM(OnNonFinite, ignore, stop, skip, restore);
 ETUDE_ENUM(SamplingStrategy, random, sequential, group_by_length);
 
-/// What a schedule needs, besides its options.
+/// What a schedule needs besides its options.
 struct SchedulerTraits {
   /// Changes the learning rate after evaluations, by a metric.
   bool follows_metric = false;
   /// Its shape depends on the number of update steps of the training, whatever its options are.
   bool needs_total_steps = false;
-  /// Has no warmup itself, so `warmup_steps` precede it.
+  /// Has no warmup, so `warmup_steps` precede it.
   bool begins_after_warmup = false;
 };
 

@@ -54,7 +54,7 @@ bool Requests::evaluate() {
   const InterruptionScope evaluating(true);
   const ScopedValue due(core_.evaluation_is_due, true);
   const Metrics metrics = [&] {
-    const AveragedWeightsInUse weights(core_.optimizers);  // also for an `evaluate` of the program
+    const AveragedWeightsInUse weights(core_.optimizers);  // also for a custom `evaluate`
     return core_.ranks.first(events_.trainer().evaluate(EvaluateOptions{}));
   }();
   work_.end();

@@ -509,7 +509,7 @@ void TrainLoop::gather_units() {
 }
 
 void TrainLoop::end_early() {
-  // After an error, the other processes may have left, which have parts of a divided average.
+  // After an error, the other processes, which have shares of a divided average, may have left.
   if (!core_.ranks.has_left() || !core_.shard_stage)
     events_.attempt([&] { core_.optimizers.use_weights(WeightsInUse::result); });
   events_.close_to(outside_ + 1);

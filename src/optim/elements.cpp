@@ -153,7 +153,7 @@ Expression if_positive(Expression&& a, Expression&& yes, Expression&& no) {
   const torch::Tensor given = a.evaluate();
   const auto like = [&](Expression& value) {
     const torch::Tensor tensor = value.evaluate();
-    // A captured step can't copy a number to the device, but can make it there.
+    // A captured step can't copy a number to the device, but can create it there.
     if (tensor.is_cpu() && !given.is_cpu()) return at::full({}, tensor.item<double>(), given.options());
     return tensor.to(given.options());
   };

@@ -40,7 +40,7 @@ void FlatOptimizer::keep_training_weights() {
   const FlatLayout& layout = *flat_.layout();
   for (std::size_t b = 0; b < layout.buffers.size(); ++b)
     if (flat_.owned_values(b).defined()) kept_.add(flat_.owned_values(b));
-  // Whole parameters rather than buffers, because a change of the layout replaces those.
+  // Copies whole parameters rather than buffers, which a new layout replaces.
   for (std::size_t i = 0; i < layout.slots.size(); ++i)
     if (flat_.steps(i) > 0 && !flat_.owned_values(layout.slots[i].buffer).defined())
       kept_.add(flat_.parameter(i));
@@ -63,7 +63,7 @@ void FlatOptimizer::move_values(const Average& average, bool back) {
         values.add_(moment, factor);
         continue;
       }
-      // The compensation stays that of the training's weights.
+      // The compensation still belongs to the training's weights.
       const bool is_compensated = !back && rounding_->rounding == Rounding::kahan;
       const torch::Tensor wide = detail::in_float32(
           values, is_compensated ? share_of(buffers_.back()[slot.buffer]) : torch::Tensor());

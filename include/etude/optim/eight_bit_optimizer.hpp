@@ -25,13 +25,13 @@ namespace etude::inline v0 {
 
 /// An element-wise optimizer whose moments take 8 bits per element plus a float32 scale per block of 256
 /// elements, in the parameter's logical order (Dettmers et al. 2022, "8-bit Optimizers via Block-wise
-/// Quantization"), with the codes of bitsandbytes. In the state, a moment `exp_avg` of codes has its scales
-/// in `exp_avg_absmax`. Parameters with fewer than `min_8bit_size` elements keep float32 moments (float64
-/// ones if they are float64). Half-precision parameters are computed in float32. On the CPU, float32
+/// Quantization"), with the codes of bitsandbytes. In the state, `exp_avg` has the codes of a moment and
+/// `exp_avg_absmax` its scales. Parameters with fewer than `min_8bit_size` elements keep float32 moments
+/// (float64 ones if they are float64). Half-precision parameters are computed in float32. On the CPU, float32
 /// parameters are updated in one pass; float64 parameters and other devices use operators that make temporary
 /// copies of one parameter at a time.
 ///
-/// `Rule` is a rule as for RuleOptimizer whose moments start at 0 and whose options have `min_8bit_size`.
+/// `Rule` is a rule as for RuleOptimizer, with moments that start at 0 and an option `min_8bit_size`.
 template <class Rule>
 class EightBitOptimizer : public ParameterOptimizer {
  public:
@@ -159,7 +159,7 @@ void EightBitOptimizer<Rule>::update_contiguous(const torch::Tensor& values, con
   constexpr std::size_t count = detail::number_kept<kept>;
   const bool has_codes = moments.size() > count;
   const auto first_float = moments.begin() + (has_codes ? count : 0);
-  // Whole moments keep their dtype if the parameter's changes.
+  // Moments without codes keep their dtype even if the parameter's changes.
   const bool are_float32 = std::all_of(first_float, moments.end(), detail::is_float32_on_cpu);
   if (detail::is_float32_on_cpu(values) && are_float32 && detail::uses_cpu_kernels()) {
     const auto kernel = detail::kernel_of<kept>(rule_, numbers, gradient_scale());

@@ -13,8 +13,8 @@ class Elements;
 
 /// The value of an operation on `Elements`: a sum of at most two terms, each a tensor times a number, or a
 /// product or quotient of two tensors. LibTorch adds such a term in one operation (`add`, `addcmul`,
-/// `addcdiv`), as torch::optim does, which gives the same bits. A formula must use it at once or assign it to
-/// an `Elements`, since its operands may change; so the operators take it as an rvalue only.
+/// `addcdiv`), as torch::optim does, so results are bit-identical. A formula must use it at once or assign it
+/// to an `Elements`, since its operands may change; the operators therefore take only rvalues.
 class Expression {
  public:
   Expression(const Elements& elements);
@@ -33,7 +33,7 @@ class Expression {
   /// The number of references to this tensor.
   std::size_t uses_of(const torch::Tensor& tensor) const;
 
-  /// Computes everything but a last factor.
+  /// Computes the sum, if there are two terms.
   Expression& as_one_term();
   Expression& operator*=(double factor);
   Expression& operator*=(Expression&& factor);
@@ -82,7 +82,7 @@ Expression sqrt(Expression&& a);
 Expression abs(Expression&& a);
 /// -1, 0 or 1, like torch.sign.
 Expression sign(Expression&& a);
-/// The larger and the smaller elements; NaN if either is NaN.
+/// The larger or the smaller element of each pair; NaN if either is NaN.
 Expression max(Expression&& a, Expression&& b);
 Expression min(Expression&& a, Expression&& b);
 /// The elements of `yes` where `a` is above 0, and those of `no` elsewhere.

@@ -63,10 +63,10 @@ class FlatOptimizer : public Optimizer {
     std::int64_t seed = 0;
   };
 
-  /// What computes updates faster than LibTorch's operators.
+  /// Kernels that compute updates faster than LibTorch's operators.
   struct Kernels {
-    /// On the CPU, `update_range` makes a single pass over memory. It always multiplies the gradients by
-    /// `gradient_scale()`. Otherwise it gets pieces small enough to stay in cache between passes.
+    /// True if, on the CPU, `update_range` makes a single pass over memory; otherwise it gets pieces small
+    /// enough to stay in cache between passes. Either way it multiplies the gradients by `gradient_scale()`.
     bool has_one_pass = false;
     /// True if LibTorch's kernel for such a vector is faster than `update_range`; null if there is none.
     bool (*has_libtorch)(const torch::Tensor& values) = nullptr;
@@ -80,7 +80,7 @@ class FlatOptimizer : public Optimizer {
   FlatOptimizer(const std::vector<ParameterGroup>& groups, double lr, double weight_decay,
                 std::vector<Moment> moments, const Kernels& kernels, std::optional<RoundingOptions> rounding);
 
-  /// Weights to evaluate and save that aren't those of the training: the parameters plus `factor` times a
+  /// Weights to evaluate and save that differ from the training's: the parameters plus `factor` times a
   /// moment.
   struct Average {
     std::size_t moment = 0;  ///< its index
@@ -100,8 +100,8 @@ class FlatOptimizer : public Optimizer {
   /// not be changed.
   virtual void update_range(const Range& range, const ParamGroup& group, std::int64_t steps) = 0;
 
-  /// The numbers with which `update_range` makes such an update, for a captured step; empty if it can't be
-  /// captured.
+  /// The numbers that `update_range` uses for such an update, for a captured step; empty if the update can't
+  /// be captured.
   virtual std::vector<double> numbers(const ParamGroup& group, std::int64_t steps);
 
   /// Called before a step of these ranges.
@@ -186,10 +186,11 @@ class FlatOptimizer : public Optimizer {
   void keep_training_weights();
   /// Moves the values from the training's weights to `average`, or back.
   void move_values(const Average& average, bool back);
-  /// The training's weights of the buffers of which this process has only a share: undefined for others.
+  /// The training's weights in each buffer that this process holds only a share of; undefined for the other
+  /// buffers.
   std::vector<torch::Tensor> training_weights_of_units() const;
-  /// The training's weights of one parameter; `moment` is that of `average()`, and `units` may be empty if
-  /// nothing is divided.
+  /// The training's weights of one parameter; `moment` is the one that `average()` names, and `units` may be
+  /// empty if no buffer is divided.
   torch::Tensor training_weights(std::size_t slot, const torch::Tensor& moment,
                                  const std::vector<torch::Tensor>& units = {}) const;
   void set_training_weights(std::size_t slot, const torch::Tensor& weights);

@@ -6,8 +6,8 @@
 
 #include "etude/optim/parameter_groups.hpp"
 
-/// Options that name parameters and modules by patterns separated by blanks, such as "*attn* *mlp*". A
-/// pattern is as in ParameterRule.
+/// Options that name parameters and modules by patterns separated by spaces, such as "*attn* *mlp*". The
+/// patterns are those of ParameterRule.
 namespace etude::inline v0::detail {
 
 bool any_pattern_names(std::string_view patterns, std::string_view parameter);

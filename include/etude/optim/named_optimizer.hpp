@@ -78,7 +78,7 @@ class OptimizerList {
     for (auto& each : list_) each.optimizer->zero_grad();
   }
 
-  /// Calls `use_weights` of all.
+  /// Calls `use_weights` of all optimizers.
   void use_weights(WeightsInUse which) {
     for (auto& each : list_) each.optimizer->use_weights(which);
   }
@@ -92,8 +92,8 @@ class OptimizerList {
   bool has_turn_ = false;
 };
 
-/// Puts the weights to evaluate and save into the parameters, and those of the training back when it is
-/// destroyed; see WeightsInUse. Inside another one, and after the training, it changes nothing.
+/// Puts the weights to evaluate and save into the parameters, and restores the training's weights when it is
+/// destroyed; see WeightsInUse. Does nothing inside another one or after the training.
 class AveragedWeightsInUse {
  public:
   explicit AveragedWeightsInUse(const OptimizerList& optimizers);

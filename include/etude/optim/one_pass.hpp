@@ -72,7 +72,7 @@ struct Lanes {
 #endif
   }
   friend Lanes abs(Lanes a) { return {a.vector > 0 ? a.vector : Lanes(0).vector - a.vector}; }
-  /// The larger and the smaller element; NaN if either is NaN.
+  /// The larger or the smaller element of each pair; NaN if either is NaN.
   friend Lanes max(Lanes a, Lanes b) {
     return {a.vector > b.vector || a.vector != a.vector ? a.vector : b.vector};
   }

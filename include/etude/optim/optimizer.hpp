@@ -32,11 +32,11 @@ struct ParamGroup {
 };
 
 namespace detail {
-/// Ends the names of the training's weights in the state of an optimizer that evaluates at others.
+/// The suffix for the training's weights in the state of an optimizer that evaluates at other weights.
 inline constexpr std::string_view training_weights_suffix = ".y";
 }  // namespace detail
 
-/// What the parameters hold, for an optimizer that trains at other weights than those to evaluate and save.
+/// What the parameters hold, if an optimizer evaluates and saves other weights than it trains at.
 enum class WeightsInUse {
   training,  ///< the weights that the next step starts from
   averaged,  ///< the weights to evaluate and save, while a copy of the training's is kept
@@ -88,11 +88,11 @@ class Optimizer {
   /// Counts a step that was replayed, since the graph doesn't count it.
   void count_replayed_step();
 
-  /// Puts other weights into the parameters. Those of the training return as they were, bit for bit, after
-  /// `averaged`; after `result`, they are computed from the parameters, which may have been changed. Returns
-  /// true if the parameters have changed: never for an optimizer that evaluates at the weights that it trains
-  /// at, and not on the way from `result` to `averaged`, which leaves `result` in use. If the state is
-  /// divided, all processes must call it.
+  /// Puts these weights into the parameters. After `averaged`, the training's weights return bit for bit;
+  /// after `result`, they are computed from the parameters, which may have been changed. Returns true if the
+  /// parameters have changed. An optimizer that evaluates at the weights that it trains at always returns
+  /// false. So does a switch from `result` to `averaged`, which leaves `result` in use. If the state is
+  /// divided among processes, all of them must call this.
   virtual bool use_weights(WeightsInUse which);
 
   /// Clamps every gradient element to [-limit, limit].
@@ -125,7 +125,7 @@ class Optimizer {
   /// The state of each parameter that has been updated: `<parameter>.step` (a 0-dim int64) and moments such
   /// as `<parameter>.exp_avg`, in the parameter's shape. The tensors share the optimizer's memory; clone the
   /// tensors that must outlive the next step. An optimizer that evaluates at other weights than it trains at
-  /// adds the training's as `<parameter>.y`.
+  /// adds the training's weights as `<parameter>.y`.
   virtual NamedTensors state();
 
   /// The memory that the state takes, in bytes, once it exists; the maximum, if it grows from step to step.
@@ -133,8 +133,8 @@ class Optimizer {
 
   /// Replaces the state with a result of `state`, perhaps from another layout or device. Parameters missing
   /// from it start from scratch; entries for parameters that are frozen now are dropped. Throws
-  /// CheckpointError if a name, a shape or a value doesn't fit; nothing is changed in that case. Weights of
-  /// the training in it go into the parameters.
+  /// CheckpointError if a name, a shape or a value doesn't fit; nothing is changed in that case. If the state
+  /// has the training's weights, they are written to the parameters.
   virtual void load_state(const NamedTensors& state);
 
  protected:
@@ -169,7 +169,7 @@ class Optimizer {
   };
   /// Leaves the plain mode. Returns false, and changes nothing, if this optimizer can't do that.
   virtual bool set_mode(StepMode mode);
-  /// Writes the numbers of the update that is `ahead` steps after the last one to the device.
+  /// Writes to the device the numbers of the update that is `ahead` steps after the last one.
   virtual void write_numbers(std::int64_t ahead);
 
   /// True if `update` multiplies the gradients by `gradient_scale()` in Etude's kernels, which take them
@@ -194,9 +194,10 @@ class Optimizer {
   /// The names, sizes and types of `moments`, and of moments that are ignored.
   virtual NamedSizes moment_sizes(std::size_t slot);
 
-  /// Sets the state of one parameter, whose steps were already set; `values` have the sizes of
-  /// `moment_sizes`, without those that are ignored. An optional moment that the saved state lacked is
-  /// undefined. Without steps, there are no values, and the state becomes that before the first step.
+  /// Sets the state of one parameter, whose number of steps was already set. `values` have the sizes of
+  /// `moment_sizes`, without the ignored ones; an optional moment that the saved state lacked is undefined.
+  /// If the number of steps is 0, `values` is empty, and the state is reset to what it is before the first
+  /// step.
   virtual void set_moments(std::size_t slot, const std::vector<torch::Tensor>& values) = 0;
 
   /// All current options of a group, as a JSON object.

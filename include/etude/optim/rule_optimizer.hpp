@@ -37,7 +37,7 @@ struct OptionalMoment {
 };
 struct Absent {};
 
-/// In `update`: whether an optional moment of this type (`decltype(moment)`) is kept.
+/// In `update`: true if an optional moment of this type (`decltype(moment)`) is kept.
 template <class Value>
 inline constexpr bool is_kept = !std::is_same_v<std::remove_cvref_t<Value>, Absent>;
 
@@ -51,25 +51,25 @@ concept TakesSparseGradients =
 }  // namespace detail
 
 /// An element-wise optimizer that a rule describes. `Rule` is a class with
-/// - `Options`, an ETUDE_STRUCT with `lr`, perhaps `weight_decay`, and further options. A schedule may change
-///   `momentum` or `beta1`; `rounding` and `seed` make it round bfloat16 parameters; with `fused` false, it
-///   has the bits of `torch::optim`;
-/// - `Options options`, and nothing else that `update` needs;
+/// - `Options`, an ETUDE_STRUCT with `lr`, perhaps `weight_decay`, and further options. Schedules may change
+///   `momentum` or `beta1`; with `rounding` and `seed`, bfloat16 parameters are rounded; with `fused` false,
+///   results match `torch::optim` bit for bit;
+/// - `Options options`, and no other data that `update` needs;
 /// - `moments(options)`, static: a tuple of Moment and OptionalMoment;
 /// - `numbers(RuleStep)`: a std::array of the numbers that change from step to step;
-/// - `update(value, gradient, moments..., numbers)`: the new value and moments of elements, written once for
-///   all types of elements: short vectors of the CPU, tensors of any device, float32 copies of bfloat16. All
-///   have the same type V, and so must local variables. V has + - * / (also with double), sqrt, abs, sign,
-///   min, max and `if_positive(a, yes, no)`. A number is a double or, in a captured step, a V;
+/// - `update(value, gradient, moments..., numbers)`: sets the new value and moments of elements, written once
+///   for all types of elements: short vectors on the CPU, tensors on any device, float32 copies of bfloat16.
+///   All have the same type V, and so must local variables; V has + - * / (also with double), sqrt, abs,
+///   sign, min, max and `if_positive(a, yes, no)`. A number is a double or, in a captured step, a V;
 ///
 /// and, optionally,
 /// - `check(options)`, static, which throws ArgumentError for options that don't fit together;
 /// - `sparse_fault(group)`: see Optimizer; a rule that leaves elements without a gradient unchanged has it;
 /// - `kept`, static: the names of numbers in `ParamGroup::kept`, 0 at first;
-/// - `begin_step(group)`, which sets them before a step, after which `numbers(RuleStep, group)` uses them;
+/// - `begin_step(group)`, which sets them before a step; `numbers(RuleStep, group)` then uses them;
 /// - `average()`: the weights to evaluate and save are the parameters plus this times the first moment;
 /// - `has_libtorch_kernel(values)`, static, and `update_by_libtorch(lists, RuleStep, gradient_scale)` for
-///   a fused kernel of LibTorch; also `has_capturable_kernel(values)`, static, if it takes `Lists::rate`.
+///   LibTorch's fused kernel; also `has_capturable_kernel(values)`, static, if that takes `Lists::rate`.
 template <class Rule>
 class RuleOptimizer : public FlatOptimizer {
  public:
@@ -105,7 +105,7 @@ class RuleOptimizer : public FlatOptimizer {
   template <auto kept, std::size_t size>
   void update_by_operators(const Range& range, const std::array<double, size>& numbers) const;
 
-  /// The numbers of the rule, which gets the group's options.
+  /// Gives the rule the group's options, and returns its numbers.
   auto rule_numbers(const ParamGroup& group, std::int64_t steps);
 
   /// The options of a group, whose momentum a schedule may have changed.
@@ -124,7 +124,7 @@ struct Kept {};
 template <auto kept>
 inline constexpr auto number_kept = static_cast<std::size_t>(std::count(kept.begin(), kept.end(), true));
 
-/// Calls `use` with the Kept of these moments; `known` are those of the first ones.
+/// Calls `use` with the Kept of these moments; `known` says which of the first ones are kept.
 template <class Use, class... Moments, class... Known>
 void with_kept(const std::tuple<Moments...>& moments, const Use& use, Known... known) {
   constexpr std::size_t next = sizeof...(Known);
@@ -140,7 +140,7 @@ void with_kept(const std::tuple<Moments...>& moments, const Use& use, Known... k
   }
 }
 
-/// Calls `rule.update` with the kept moments in their places.
+/// Calls `rule.update` with the kept moments in their places, and Absent in the others.
 template <auto kept, class Rule, class V, class Numbers, class... Given>
 void update_by_rule(const Rule& rule, V& value, const V& gradient, const Numbers& numbers, Given&... given) {
   const std::tuple<Given&...> all(given...);
@@ -174,7 +174,7 @@ std::vector<Moment> kept_moments(const std::tuple<Moments...>& moments) {
 /// The update of `rule` as `one_pass` takes it.
 template <auto kept, class Rule, std::size_t size>
 auto kernel_of(const Rule& rule, const std::array<double, size>& numbers, double gradient_scale) {
-  // A new rule lacks what `rule` remembers, so a kernel can keep all of it in registers.
+  // A new rule lacks the results that `rule` has cached, so a kernel can keep all of it in registers.
   return [fresh = Rule{rule.options}, numbers, gradient_scale](auto& value, auto gradient, auto&... moments) {
     gradient = gradient * gradient_scale;
     update_by_rule<kept>(fresh, value, gradient, numbers, moments...);

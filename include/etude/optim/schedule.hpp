@@ -10,7 +10,7 @@ namespace etude::inline v0 {
 /// The factor for the initial learning rate at a step; 0 is the first update.
 using Schedule = std::function<double(std::int64_t step)>;
 
-/// The learning rate of a parameter group at each step, and perhaps its momentum. A Schedule is one.
+/// The learning rate of a parameter group at each step, and perhaps its momentum. A Schedule converts to one.
 struct GroupSchedule {
   using Rate = std::function<double(std::int64_t step, double initial_lr)>;
   using Momentum = std::function<double(std::int64_t step)>;

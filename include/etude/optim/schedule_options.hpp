@@ -37,11 +37,12 @@ struct SchedulePart {
 
   bool needs_total_steps() const;
 
-  /// `steps` are those of this part.
+  /// `steps` is the length of this part.
   GroupSchedule schedule(const SchedulePlan& plan, std::int64_t steps) const;
 };
 
-/// Reads `schedulers[index]`. Throws ArgumentError for a wrong type or warmup; `where` begins its message.
+/// Reads `schedulers[index]`. Throws ArgumentError for a wrong type or warmup, with a message that begins
+/// with `where`.
 SchedulePart read_part(const nlohmann::json& value, std::size_t index, std::string_view where);
 
 }  // namespace etude::inline v0::detail

@@ -10,8 +10,8 @@
 #include "etude/reflect/struct.hpp"
 #include "etude/training_arguments.hpp"
 
-/// The schedules of Hugging Face's Trainer, with its names and defaults of options. Each rises linearly from
-/// zero during the warmup steps, unless it says otherwise. `schedule` throws ArgumentError for invalid
+/// The schedules of Hugging Face's Trainer, with its option names and defaults. Each rises linearly from zero
+/// during the warmup steps, unless its comment says otherwise. `schedule` throws ArgumentError for invalid
 /// options.
 namespace etude::inline v0 {
 
@@ -59,8 +59,8 @@ struct ConstantWithWarmupOptions {
 struct InverseSqrtOptions {
   ETUDE_STRUCT(InverseSqrtOptions,
                (std::optional<double>, timescale,
-                "steps until the rate has fallen by the square root of 2; unset means the warmup steps, or "
-                "10000 without warmup" |
+                "steps after the warmup until the rate has fallen by a factor of sqrt(2); unset means the "
+                "warmup steps, or 10000 without warmup" |
                     above(0)));
   Schedule schedule(const SchedulePlan& plan) const;
 };
@@ -99,7 +99,8 @@ struct WarmupStableDecayOptions {
                 "linear"),
                (std::string, decay_type, "shape of the decay: linear, cosine or 1-sqrt" | any_of(curves),
                 "cosine"),
-               (double, min_lr_ratio, "fraction of the learning rate at both ends" | at_least(0), 0.0),
+               (double, min_lr_ratio,
+                "learning rate at both ends, as a fraction of the initial one" | at_least(0), 0.0),
                (double, num_cycles, "number of cosine cycles of the decay" | finite(), 0.5));
   Schedule schedule(const SchedulePlan& plan) const;
 };

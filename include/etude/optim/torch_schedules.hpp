@@ -11,7 +11,7 @@
 #include "etude/reflect/enum.hpp"
 #include "etude/reflect/struct.hpp"
 
-/// The schedulers of torch.optim.lr_scheduler, with its names and defaults of options. Steps are update
+/// The schedulers of torch.optim.lr_scheduler, with its option names and defaults. Steps are update
 /// steps, counted from 0. They begin after the warmup, if there is one. `schedule` throws ArgumentError for
 /// invalid options.
 namespace etude::inline v0 {
@@ -73,7 +73,7 @@ struct CosineAnnealingLROptions {
 struct CosineAnnealingWarmRestartsOptions {
   ETUDE_STRUCT(CosineAnnealingWarmRestartsOptions,
                (std::int64_t, T_0, "steps of the first fall; required" | at_least(1), 0),
-               (std::int64_t, T_mult, "factor of the steps from each fall to the next" | at_least(1), 1),
+               (std::int64_t, T_mult, "factor by which each fall is longer than the last" | at_least(1), 1),
                (double, eta_min, "minimum learning rate" | at_least(0), 0.0));
   GroupSchedule schedule(const SchedulePlan& plan) const;
 };
@@ -92,7 +92,7 @@ struct CyclicLROptions {
       (std::optional<std::int64_t>, step_size_down,
        "steps of a fall; unset means step_size_up" | at_least(0)),
       (CyclicMode, mode,
-       "triangular keeps the height of the cycles, triangular2 halves it from each to the next, "
+       "triangular keeps the height of the cycles, triangular2 halves it after each cycle, "
        "exp_range multiplies it by gamma in each step",
        CyclicMode::triangular),
       (double, gamma, "factor of exp_range" | at_least(0), 1.0),
@@ -103,7 +103,7 @@ struct CyclicLROptions {
 };
 
 /// Rises once to `max_lr`, and falls to far below the rate at the start, while the momentum, or the first
-/// beta, falls and rises (arXiv:1708.07120). The rate of the last step stays.
+/// beta, falls and rises (arXiv:1708.07120). The last rate is kept.
 struct OneCycleLROptions {
   static constexpr std::string_view strategies[] = {"cos", "linear"};
   ETUDE_STRUCT(
@@ -127,14 +127,14 @@ struct OneCycleLROptions {
 
 /// Runs one schedule after another. `schedulers` are JSON objects with a `type`, the options of that type,
 /// and perhaps `warmup_steps`; none may follow a metric. A milestone is the step at which the next schedule
-/// begins, at its step 0. For types that depend on the number of steps of the training, that number is the
-/// distance to the next milestone. A schedule that doesn't change the momentum keeps the last momentum of the
-/// one before; if none before changes it, the first momentum of the next one that does.
+/// begins, at its step 0. A type that depends on the length of the training gets the distance to the next
+/// milestone in its place. A schedule that doesn't change the momentum keeps the last momentum of the one
+/// before; if none before changes it, it takes the first momentum of the next one that does.
 struct SequentialLROptions {
   ETUDE_STRUCT(SequentialLROptions,
                (std::vector<nlohmann::json>, schedulers, "schedules, in their order; required" | not_empty()),
                (std::vector<std::int64_t>, milestones,
-                "steps at which the second, third, ... begins, in rising order"));
+                "steps at which the second, third, ... begin, in rising order"));
   GroupSchedule schedule(const SchedulePlan& plan) const;
   bool needs_total_steps() const;
 };

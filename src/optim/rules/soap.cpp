@@ -23,7 +23,7 @@ namespace detail {
 
 namespace {
 
-/// The sizes in which a parameter is preconditioned: adjacent dimensions are joined if `merge_dims`.
+/// The sizes with which a parameter is preconditioned: `merge_dims` joins adjacent dimensions.
 std::vector<std::int64_t> preconditioned_sizes(at::IntArrayRef sizes, const SOAPOptions& options) {
   if (!options.merge_dims || sizes.size() < 2) return sizes.vec();
   std::vector<std::int64_t> result;
@@ -75,7 +75,7 @@ struct Eigenbasis {
       std::vector<std::int64_t> others;
       for (std::int64_t k = 0; k < gradient.dim(); ++k)
         if (k != static_cast<std::int64_t>(i)) others.push_back(k);
-      // Rounds as the authors' code does: the sum of few products has eigenvectors that depend on it.
+      // Rounds as the authors' code does: the eigenvectors of a sum of few products depend on rounding.
       products[i].lerp_(at::tensordot(gradient, gradient, others, others), 1 - decay);
     }
   }
@@ -145,7 +145,7 @@ void SOAPRule::update(const std::string& name, const torch::Tensor& values, cons
                     true);
   if (options.normalize_grads) {
     const auto n = static_cast<double>(step);
-    // The correction of the bias isn't normalized away.
+    // Normalizing would cancel the bias correction.
     const double correction =
         options.correct_bias ? std::sqrt(1 - std::pow(options.beta2, n)) / (1 - std::pow(options.beta1, n))
                              : 1;

@@ -13,7 +13,8 @@ struct AdadeltaOptions {
                (double, rho, "decay of the means of squares" | between(0, 1), 0.9),
                (double, eps, "added to the means of squares" | at_least(0), 1e-6),
                (double, weight_decay, "L2 penalty, added to the gradient" | at_least(0), 0.0),
-               (bool, fused, "one-pass kernels where available; false gives the bits of torch.optim", true));
+               (bool, fused, "one-pass kernels where available; false matches torch.optim bit for bit",
+                true));
 };
 
 /// Adadelta (Zeiler 2012), equivalent to torch.optim.Adadelta.

@@ -18,7 +18,8 @@ struct AdagradOptions {
                (double, weight_decay, "L2 penalty, added to the gradient" | at_least(0), 0.0),
                (double, initial_accumulator_value, "initial sum of squares" | at_least(0), 0.0),
                (double, eps, "added to the denominator" | at_least(0), 1e-10),
-               (bool, fused, "one-pass kernels where available; false gives the bits of torch::optim", true));
+               (bool, fused, "one-pass kernels where available; false matches torch::optim bit for bit",
+                true));
 };
 
 /// Adagrad (Duchi et al. 2011), equivalent to torch::optim::Adagrad. Takes sparse gradients if weight decay

@@ -22,7 +22,8 @@ struct AnyAdamOptions {
                 (decoupled ? "decoupled weight decay" : "L2 penalty, added to the gradient") | at_least(0),
                 decoupled ? 1e-2 : 0.0),
                (bool, amsgrad, "divide by the largest mean of squares so far", false),
-               (bool, fused, "one-pass kernels where available; false gives the bits of torch::optim", true),
+               (bool, fused, "one-pass kernels where available; false matches torch::optim bit for bit",
+                true),
                (Rounding, rounding, "rounding of bfloat16 parameters: kahan adds 2 bytes each",
                 Rounding::kahan),
                (std::int64_t, seed, "seed of stochastic rounding" | at_least(0), 0));

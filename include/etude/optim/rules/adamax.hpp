@@ -16,7 +16,7 @@ struct AdamaxOptions {
                (double, beta2, "decay of their largest magnitude" | at_least(0).below(1), 0.999),
                (double, eps, "added to the magnitude of the gradient" | at_least(0), 1e-8),
                (double, weight_decay, "L2 penalty, added to the gradient" | at_least(0), 0.0),
-               (bool, fused, "one-pass kernels where available; false gives the bits of torch.optim", true),
+               (bool, fused, "one-pass kernels where available; false matches torch.optim bit for bit", true),
                (Rounding, rounding, "rounding of bfloat16 parameters: kahan adds 2 bytes each",
                 Rounding::kahan),
                (std::int64_t, seed, "seed of stochastic rounding" | at_least(0), 0));

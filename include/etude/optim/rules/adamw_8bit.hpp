@@ -18,7 +18,7 @@ struct AdamW8bitOptions {
                 "parameters with fewer elements keep float32 moments" | at_least(0), 4096));
 };
 
-/// AdamW with 8-bit moments, as bitsandbytes' AdamW8bit: see EightBitOptimizer.
+/// AdamW with 8-bit moments, like bitsandbytes' AdamW8bit: see EightBitOptimizer.
 struct AdamW8bitRule : detail::AnyAdamRule<true, AdamW8bitOptions> {};
 using AdamW8bit = EightBitOptimizer<AdamW8bitRule>;
 extern template class EightBitOptimizer<AdamW8bitRule>;

@@ -14,10 +14,10 @@
 
 namespace etude::inline v0 {
 
-/// The sides from which GaLore projects a matrix: `left` keeps `rank` rows, `right` keeps `rank` columns.
+/// From which sides GaLore projects a gradient: `left` leaves `rank` rows, `right` leaves `rank` columns.
 enum class ProjType {
-  std,          ///< the longer side: right if there are at least as many rows as columns
-  reverse_std,  ///< the shorter side
+  std,          ///< reduces the shorter side: right if there are at least as many rows as columns
+  reverse_std,  ///< reduces the longer side
   right,
   left,
   full  ///< both
@@ -33,16 +33,16 @@ struct GaLoreAdamWOptions {
                (double, eps, "added to the denominator" | at_least(0), 1e-6),
                (double, weight_decay, "decoupled weight decay" | at_least(0), 0.0),
                (bool, correct_bias, "correct the bias of the means", true),
-               (std::int64_t, rank, "rows or columns that are kept of a gradient" | at_least(1), 128),
+               (std::int64_t, rank, "rows or columns of a projected gradient" | at_least(1), 128),
                (std::int64_t, update_proj_gap, "steps between new projections" | at_least(1), 200),
                (double, scale, "factor of the projected updates" | at_least(0), 0.25),
-               (ProjType, proj_type, "sides of the projection", ProjType::std),
+               (ProjType, proj_type, "from which sides gradients are projected", ProjType::std),
                (std::string, target_modules,
-                "parameters and modules that are projected, as patterns separated by blanks", "*"));
+                "parameters and modules that are projected, as patterns separated by spaces", "*"));
 };
 
 /// GaLore (Zhao et al. 2024, arXiv:2403.03507), equivalent to galore_torch.GaLoreAdamW, which Hugging Face's
-/// Trainer uses: AdamW upon gradients that are projected to their largest singular vectors, so that moments
+/// Trainer uses: AdamW on gradients that are projected onto their leading singular vectors, so that moments
 /// take less memory. `target_modules` has the patterns of `ParameterRule`; by default, it includes
 /// embeddings, which Hugging Face's Trainer never projects. Other parameters, and those that aren't matrices
 /// of at least `rank` rows and columns, are updated by AdamW. As in Hugging Face's former AdamW, eps is added

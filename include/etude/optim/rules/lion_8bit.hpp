@@ -17,7 +17,7 @@ struct Lion8bitOptions {
                 "parameters with fewer elements keep a float32 momentum" | at_least(0), 4096));
 };
 
-/// Lion with an 8-bit momentum, as bitsandbytes' Lion8bit: see EightBitOptimizer.
+/// Lion with an 8-bit momentum, like bitsandbytes' Lion8bit: see EightBitOptimizer.
 struct Lion8bitRule : detail::AnyLionRule<Lion8bitOptions> {};
 using Lion8bit = EightBitOptimizer<Lion8bitRule>;
 extern template class EightBitOptimizer<Lion8bitRule>;

@@ -27,7 +27,7 @@ constexpr auto etude_enum_names(AdjustLr) {
 /// The dtype of Muon's matrix products.
 enum class NewtonSchulzDtype {
   automatic,  ///< bfloat16 where that is faster (see has_fast_bfloat16), except for float64 parameters
-  bfloat16,   ///< as torch.optim.Muon
+  bfloat16,   ///< like torch.optim.Muon
   full        ///< float64 for float64 parameters, float32 for others
 };
 constexpr auto etude_enum_names(NewtonSchulzDtype) {
@@ -46,9 +46,9 @@ struct MuonOptions {
                (AdjustLr, adjust_lr_fn, "adaptation of lr to the shape of a matrix", AdjustLr::original),
                (NewtonSchulzDtype, ns_dtype, "dtype of the iteration", NewtonSchulzDtype::automatic),
                (std::string, adamw_modules,
-                "parameters and modules that AdamW updates, as patterns separated by blanks",
+                "parameters and modules that AdamW updates, as patterns separated by spaces",
                 "*embed* *wte *wpe shared *head *classifier"),
-               (double, adamw_lr_factor, "AdamW's learning rate, divided by lr" | at_least(0), 1.0),
+               (double, adamw_lr_factor, "AdamW's learning rate as a multiple of lr" | at_least(0), 1.0),
                (double, adamw_beta1, "beta1 of AdamW" | at_least(0).below(1), 0.9),
                (double, adamw_beta2, "beta2 of AdamW" | at_least(0).below(1), 0.999),
                (double, adamw_eps, "eps of AdamW" | at_least(0), 1e-8));
@@ -63,8 +63,8 @@ struct MuonOptions {
 struct MuonRule {
   using Options = MuonOptions;
 
-  /// Throws ArgumentError unless there are three coefficients, and for a pattern that matches nothing, unless
-  /// it is a default.
+  /// Throws ArgumentError unless there are three coefficients, and for a pattern that matches nothing and
+  /// isn't a default.
   static void check(const Options& options, const std::vector<ParameterGroup>& groups);
 
   NamedTensors moments(const std::string& name, const torch::Tensor& parameter) const;

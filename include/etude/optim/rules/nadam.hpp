@@ -14,17 +14,18 @@
 namespace etude::inline v0 {
 
 struct NAdamOptions {
-  ETUDE_STRUCT(
-      NAdamOptions, (double, lr, "learning rate" | at_least(0), 2e-3),
-      (double, beta1, "decay of the mean of the gradients" | at_least(0).below(1), 0.9),
-      (double, beta2, "decay of the mean of their squares" | at_least(0).below(1), 0.999),
-      (double, eps, "added to the denominator" | at_least(0), 1e-8),
-      (double, weight_decay, "L2 penalty, added to the gradient" | at_least(0), 0.0),
-      (double, momentum_decay,
-       "the momentum of a step is beta1 * (1 - 0.96^(step * momentum_decay) / 2)" | at_least(0), 4e-3),
-      (bool, decoupled_weight_decay, "decay the weights as AdamW does, instead of the penalty", false),
-      (Rounding, rounding, "rounding of bfloat16 parameters: kahan adds 2 bytes each", Rounding::kahan),
-      (std::int64_t, seed, "seed of stochastic rounding" | at_least(0), 0));
+  ETUDE_STRUCT(NAdamOptions, (double, lr, "learning rate" | at_least(0), 2e-3),
+               (double, beta1, "decay of the mean of the gradients" | at_least(0).below(1), 0.9),
+               (double, beta2, "decay of the mean of their squares" | at_least(0).below(1), 0.999),
+               (double, eps, "added to the denominator" | at_least(0), 1e-8),
+               (double, weight_decay, "L2 penalty, added to the gradient" | at_least(0), 0.0),
+               (double, momentum_decay,
+                "the momentum of a step is beta1 * (1 - 0.96^(step * momentum_decay) / 2)" | at_least(0),
+                4e-3),
+               (bool, decoupled_weight_decay, "decay the weights as AdamW does, without a penalty", false),
+               (Rounding, rounding, "rounding of bfloat16 parameters: kahan adds 2 bytes each",
+                Rounding::kahan),
+               (std::int64_t, seed, "seed of stochastic rounding" | at_least(0), 0));
 };
 
 /// Adam with Nesterov momentum (Dozat 2016), equivalent to torch.optim.NAdam, except that the product of all
@@ -62,7 +63,7 @@ struct NAdamRule {
     while (growth_products.size() < wanted) {
       const double last = growth_products.empty() ? 1 : growth_products.back();
       const double next = last * growth(static_cast<double>(growth_products.size() + 1));
-      if (next == last) break;  // and so are all further products
+      if (next == last) break;  // all further products are equal too
       growth_products.push_back(next);
     }
     return growth_products.empty() ? 1 : growth_products[std::min(wanted, growth_products.size()) - 1];

@@ -16,8 +16,7 @@ struct RAdamOptions {
                (double, beta2, "decay of the mean of their squares" | at_least(0).below(1), 0.999),
                (double, eps, "added to the denominator" | at_least(0), 1e-8),
                (double, weight_decay, "L2 penalty, added to the gradient" | at_least(0), 0.0),
-               (bool, decoupled_weight_decay, "decay the weights as AdamW does, instead of the penalty",
-                false),
+               (bool, decoupled_weight_decay, "decay the weights as AdamW does, without a penalty", false),
                (Rounding, rounding, "rounding of bfloat16 parameters: kahan adds 2 bytes each",
                 Rounding::kahan),
                (std::int64_t, seed, "seed of stochastic rounding" | at_least(0), 0));

@@ -15,7 +15,8 @@ struct RMSpropOptions {
                (double, weight_decay, "L2 penalty, added to the gradient" | at_least(0), 0.0),
                (double, momentum, "momentum" | at_least(0), 0.0),
                (bool, centered, "divide by the standard deviation instead of the root mean square", false),
-               (bool, fused, "one-pass kernels where available; false gives the bits of torch::optim", true));
+               (bool, fused, "one-pass kernels where available; false matches torch::optim bit for bit",
+                true));
 };
 
 /// RMSprop (Hinton 2012), equivalent to torch::optim::RMSprop.

@@ -13,37 +13,33 @@
 namespace etude::inline v0 {
 
 struct AdamWScheduleFreeOptions {
-  ETUDE_STRUCT(AdamWScheduleFreeOptions, (double, lr, "learning rate" | at_least(0), 2.5e-3),
-               (double, beta1, "share of the average in the weights of the training" | above(0).below(1),
-                0.9),
-               (double, beta2, "decay of the mean of the gradients' squares" | at_least(0).below(1), 0.999),
-               (double, eps, "added to the denominator" | at_least(0), 1e-8),
-               (double, weight_decay, "decoupled weight decay" | at_least(0), 0.0),
-               (std::int64_t, warmup_steps, "steps in which the learning rate rises to lr" | at_least(0), 0),
-               (double, r, "step k has a weight of k^r in the average" | at_least(0), 0.0),
-               (double, weight_lr_power,
-                "a step's weight in the average also has the largest learning rate so far, to this power" |
-                    at_least(0),
-                2.0),
-               (Rounding, rounding, "rounding of bfloat16 parameters: kahan adds 2 bytes each",
-                Rounding::kahan),
-               (std::int64_t, seed, "seed of stochastic rounding" | at_least(0), 0));
+  ETUDE_STRUCT(
+      AdamWScheduleFreeOptions, (double, lr, "learning rate" | at_least(0), 2.5e-3),
+      (double, beta1, "share of the average in the weights of the training" | above(0).below(1), 0.9),
+      (double, beta2, "decay of the mean of the gradients' squares" | at_least(0).below(1), 0.999),
+      (double, eps, "added to the denominator" | at_least(0), 1e-8),
+      (double, weight_decay, "decoupled weight decay" | at_least(0), 0.0),
+      (std::int64_t, warmup_steps, "steps in which the learning rate rises to lr" | at_least(0), 0),
+      (double, r, "step k has a weight of k^r in the average" | at_least(0), 0.0),
+      (double, weight_lr_power,
+       "a step's weight is also multiplied by the largest learning rate so far, to this power" | at_least(0),
+       2.0),
+      (Rounding, rounding, "rounding of bfloat16 parameters: kahan adds 2 bytes each", Rounding::kahan),
+      (std::int64_t, seed, "seed of stochastic rounding" | at_least(0), 0));
 };
 
 struct SGDScheduleFreeOptions {
-  ETUDE_STRUCT(SGDScheduleFreeOptions, (double, lr, "learning rate" | at_least(0), 1.0),
-               (double, momentum, "share of the average in the weights of the training" | above(0).below(1),
-                0.9),
-               (double, weight_decay, "L2 penalty, added to the gradient" | at_least(0), 0.0),
-               (std::int64_t, warmup_steps, "steps in which the learning rate rises to lr" | at_least(0), 0),
-               (double, r, "step k has a weight of k^r in the average" | at_least(0), 0.0),
-               (double, weight_lr_power,
-                "a step's weight in the average also has the largest learning rate so far, to this power" |
-                    at_least(0),
-                2.0),
-               (Rounding, rounding, "rounding of bfloat16 parameters: kahan adds 2 bytes each",
-                Rounding::kahan),
-               (std::int64_t, seed, "seed of stochastic rounding" | at_least(0), 0));
+  ETUDE_STRUCT(
+      SGDScheduleFreeOptions, (double, lr, "learning rate" | at_least(0), 1.0),
+      (double, momentum, "share of the average in the weights of the training" | above(0).below(1), 0.9),
+      (double, weight_decay, "L2 penalty, added to the gradient" | at_least(0), 0.0),
+      (std::int64_t, warmup_steps, "steps in which the learning rate rises to lr" | at_least(0), 0),
+      (double, r, "step k has a weight of k^r in the average" | at_least(0), 0.0),
+      (double, weight_lr_power,
+       "a step's weight is also multiplied by the largest learning rate so far, to this power" | at_least(0),
+       2.0),
+      (Rounding, rounding, "rounding of bfloat16 parameters: kahan adds 2 bytes each", Rounding::kahan),
+      (std::int64_t, seed, "seed of stochastic rounding" | at_least(0), 0));
 };
 
 namespace detail {
@@ -103,11 +99,10 @@ struct ScheduleFreeRule {
 
 }  // namespace detail
 
-/// Schedule-Free AdamW, as in the authors' package schedulefree (AdamWScheduleFree), but for one thing: the
-/// bias correction of a parameter counts its own steps, and not its group's, of which it may have missed
-/// many. It needs no learning rate schedule: lr_scheduler_type constant leaves the rate to it. Running
-/// statistics of batch norms are those of the training's weights, so models that have them are evaluated less
-/// well.
+/// Schedule-Free AdamW, as in the authors' package schedulefree (AdamWScheduleFree), except that the bias
+/// correction counts the steps of the parameter and not those of its group, many of which the parameter may
+/// have missed. It needs no learning rate schedule: lr_scheduler_type constant leaves the rate to it. Batch
+/// norms gather their running statistics at the training's weights, so these fit the average less well.
 struct AdamWScheduleFreeRule
     : detail::ScheduleFreeRule<AdamWScheduleFreeOptions, &AdamWScheduleFreeOptions::beta1> {
   static auto moments(const Options&) { return std::tuple(Moment{"z_minus_y"}, Moment{"exp_avg_sq"}); }

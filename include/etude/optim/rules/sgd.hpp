@@ -19,7 +19,8 @@ struct SGDOptions {
                (double, dampening, "dampening of the gradient in the momentum", 0.0),
                (double, weight_decay, "L2 penalty, added to the gradient" | at_least(0), 0.0),
                (bool, nesterov, "use Nesterov momentum", false),
-               (bool, fused, "one-pass kernels where available; false gives the bits of torch::optim", true),
+               (bool, fused, "one-pass kernels where available; false matches torch::optim bit for bit",
+                true),
                (Rounding, rounding, "rounding of bfloat16 parameters: kahan adds 2 bytes each",
                 Rounding::kahan),
                (std::int64_t, seed, "seed of stochastic rounding" | at_least(0), 0));

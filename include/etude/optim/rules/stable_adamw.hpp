@@ -19,8 +19,8 @@ struct StableAdamWOptions {
 
 /// StableAdamW (Wortsman et al. 2023, arXiv:2304.13013, algorithm 2), with the defaults of optimi, which
 /// Hugging Face's Trainer uses: AdamW, whose learning rate for a parameter is divided by the root mean square
-/// of gradient / sqrt(max(mean of squares, eps^2)) if that is above 1. So a gradient that is larger than
-/// those before can't make a large step.
+/// of gradient / sqrt(max(mean of squares, eps^2)) if that is above 1. So a gradient that is much larger
+/// than those before can't cause a large step.
 struct StableAdamWRule {
   using Options = StableAdamWOptions;
 
