@@ -23,13 +23,13 @@
 
 namespace etude::inline v0 {
 
-/// An element-wise optimizer whose moments take 8 bits per element plus a float32 scale per block of 256
-/// elements, in the parameter's logical order (Dettmers et al. 2022, "8-bit Optimizers via Block-wise
-/// Quantization"), with the codes of bitsandbytes. In the state, `exp_avg` has the codes of a moment and
-/// `exp_avg_absmax` its scales. Parameters with fewer than `min_8bit_size` elements keep float32 moments
-/// (float64 ones if they are float64). Half-precision parameters are computed in float32. On the CPU, float32
-/// parameters are updated in one pass; float64 parameters and other devices use operators that make temporary
-/// copies of one parameter at a time.
+/// An optimizer whose moments take 8 bits per element plus a float32 scale per block of 256 elements, in the
+/// parameter's logical order (Dettmers et al. 2022, "8-bit Optimizers via Block-wise Quantization"), with the
+/// codes of bitsandbytes. In the state, `exp_avg` has the codes of a moment and `exp_avg_absmax` its scales.
+/// Parameters with fewer than `min_8bit_size` elements keep float32 moments (float64 ones if they are
+/// float64). Half-precision parameters are computed in float32. On the CPU, float32 parameters are updated in
+/// one pass; float64 parameters and other devices use operators that make temporary copies of one parameter
+/// at a time.
 ///
 /// `Rule` is a rule as for RuleOptimizer, with moments that start at 0 and an option `min_8bit_size`.
 template <class Rule>

@@ -11,9 +11,9 @@
 #include "etude/reflect/enum.hpp"
 #include "etude/reflect/struct.hpp"
 
-/// The schedulers of torch.optim.lr_scheduler, with its option names and defaults. Steps are update
-/// steps, counted from 0. They begin after the warmup, if there is one. `schedule` throws ArgumentError for
-/// invalid options.
+/// The schedulers of torch.optim.lr_scheduler, with its option names and defaults. Steps are update steps,
+/// counted from 0. They begin after the warmup, if there is one. `schedule` throws ArgumentError for invalid
+/// options.
 namespace etude::inline v0 {
 
 /// Multiplies the learning rate by `gamma` every `step_size` steps.

@@ -20,7 +20,7 @@ struct ASGDOptions {
 
 /// Averaged stochastic gradient descent (Polyak and Juditsky 1992), equivalent to torch.optim.ASGD: the
 /// average of the weights is `ax` in `state`; no step reads it. A changed learning rate takes effect at once
-/// (in torch one step later), and eta and mu are float64 (in torch float32).
+/// (in torch one step later), and the coefficients eta and mu are float64 (in torch float32).
 struct ASGDRule {
   using Options = ASGDOptions;
 

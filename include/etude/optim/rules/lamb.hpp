@@ -16,7 +16,7 @@ struct LAMBOptions {
                (double, eps, "added to the denominator" | at_least(0), 1e-6),
                (double, weight_decay, "weight decay, added to Adam's update" | at_least(0), 1e-2),
                (bool, bias_correction, "correct the bias of the means", true),
-               (bool, decoupled_decay, "keep the weight decay out of the update, as AdamW", false),
+               (bool, decoupled_decay, "keep the weight decay out of the update, as AdamW does", false),
                (bool, trust_clip, "limit the ratio of the norms to 1 (LAMBC)", false),
                (bool, always_adapt, "scale the updates of parameters without weight decay too", false));
 };

@@ -11,7 +11,7 @@ namespace etude::inline v0 {
 struct RpropOptions {
   ETUDE_STRUCT(RpropOptions, (double, lr, "step size of the first step" | at_least(0), 1e-2),
                (double, etaminus, "factor of a step size after a change of sign" | above(0).below(1), 0.5),
-               (double, etaplus, "factor of a step size otherwise" | above(1), 1.2),
+               (double, etaplus, "factor of a step size after the same sign" | above(1), 1.2),
                (double, step_size_min, "minimum step size" | at_least(0), 1e-6),
                (double, step_size_max, "maximum step size" | at_least(0), 50.0));
 };

@@ -122,7 +122,7 @@ struct AdamWScheduleFreeRule
   }
 };
 
-/// Schedule-Free SGD, as in the authors' package schedulefree (SGDScheduleFree). See AdamWScheduleFreeRule.
+/// Schedule-Free SGD, as in the authors' package schedulefree (SGDScheduleFree). See AdamWScheduleFree.
 struct SGDScheduleFreeRule
     : detail::ScheduleFreeRule<SGDScheduleFreeOptions, &SGDScheduleFreeOptions::momentum> {
   static auto moments(const Options&) { return std::tuple(Moment{"z_minus_y"}); }
