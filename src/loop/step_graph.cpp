@@ -50,6 +50,11 @@ std::vector<torch::Tensor> StepGraph::run(const Batch& batch,
     Batch own = batch;
     return work(own);
   };
+  for (const ParamGroup& group : optimizer_.param_groups())
+    if (group.momentum)
+      throw ArgumentError(
+          "cuda_graph is true: must be false with a schedule that changes the momentum, which captured steps "
+          "keep, or cycle_momentum must be false");
   optimizer_.flat_parameters().mend();
   if (is_captured_ && is_outdated()) {
     is_captured_ = false;

@@ -161,9 +161,8 @@ Expression if_positive(Expression&& a, Expression&& yes, Expression&& no) {
 }
 
 Elements Elements::stored_in(const torch::Tensor& tensor) {
-  Elements elements(tensor.detach());
-  elements.home_ = elements.now_;
-  return elements;
+  const torch::Tensor home = tensor.detach();
+  return {home, home};
 }
 
 Elements& Elements::operator=(Expression&& expression) {

@@ -18,14 +18,21 @@ bool FlatOptimizer::use_weights(WeightsInUse which) {
   const torch::NoGradGuard no_grad;
   flat_.mend();
   flat_.release_units();  // so that the shares have the current values
-  const WeightsInUse before = std::exchange(in_use_, which);
-  if (before == averaged) {
+  if (in_use_ == averaged) {
     if (which == training) kept_.restore();
     kept_.clear();
+    in_use_ = which;
     return which == training;
   }
-  if (which == averaged) keep_training_weights();
-  move_values(*average, /*back=*/which == training);
+  try {
+    if (which == averaged) keep_training_weights();
+    move_values(*average, /*back=*/which == training);
+  } catch (...) {  // for lack of memory, for example
+    kept_.restore();
+    kept_.clear();
+    throw;
+  }
+  in_use_ = which;
   return true;
 }
 

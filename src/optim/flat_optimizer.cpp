@@ -164,8 +164,10 @@ bool FlatOptimizer::set_mode(StepMode mode) {
   const auto is_rounded = [&](const auto& values) { return rounds(values.options()); };
   if (mode == StepMode::captured &&
       (is_offloaded() || flat_.layout()->is_sharded() || std::ranges::any_of(flat_.values(), is_rounded) ||
-       numbers(groups_.front(), 1).empty()))
+       numbers(groups_.front(), 1).empty())) {
+    if (is_captured()) mode_ = StepMode::plain;
     return false;
+  }
   if (mode_ == mode) return true;
   mode_ = mode;
   generation_ = no_generation;

@@ -4,12 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <cstddef>
+#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "etude/base/error.hpp"
+#include "etude/base/message.hpp"
 
 namespace etude::inline v0 {
 
@@ -44,12 +46,23 @@ void OptimizerList::clear() {
 }
 
 AveragedWeightsInUse::AveragedWeightsInUse(const OptimizerList& optimizers) {
-  for (const auto& each : optimizers)
-    if (each.optimizer->use_weights(WeightsInUse::averaged)) changed_.push_back(each.optimizer.get());
+  try {
+    for (const auto& each : optimizers)
+      if (each.optimizer->use_weights(WeightsInUse::averaged)) changed_.push_back(each.optimizer.get());
+  } catch (...) {
+    for (Optimizer* each : changed_) each->use_weights(WeightsInUse::training);
+    throw;
+  }
 }
 
 AveragedWeightsInUse::~AveragedWeightsInUse() {
-  for (Optimizer* each : changed_) each->use_weights(WeightsInUse::training);
+  try {
+    for (Optimizer* each : changed_) each->use_weights(WeightsInUse::training);
+  } catch (...) {  // after an error of the device, for example, which is already under way
+    detail::message("error", -1,
+                    fmt::format("the weights of the training could not be restored: {}",
+                                message_of(std::current_exception())));
+  }
 }
 
 std::vector<std::string> OptimizerList::names() const {

@@ -40,9 +40,14 @@ void ParameterOptimizer::set_moments(std::size_t slot, const std::vector<torch::
 NamedTensors& ParameterOptimizer::moments_of(std::size_t slot) {
   const std::string& name = flat_.layout()->slots[slot].name;
   const torch::Tensor parameter = flat_.parameter(slot).detach();
-  const auto [found, is_new] = moments_.try_emplace(name);
-  if (is_new) found->second = initial_moments(name, parameter);
-  for (auto& [key, tensor] : found->second) tensor = tensor.to(parameter.device());
+  auto found = moments_.find(name);
+  if (found == moments_.end()) found = moments_.emplace(name, initial_moments(name, parameter)).first;
+  for (auto& [key, tensor] : found->second) {
+    // Codes of 8 bits and their scales don't depend on the parameter's dtype.
+    const bool has_its_type = tensor.is_floating_point() && !key.ends_with("_absmax");
+    tensor =
+        tensor.to(parameter.device(), has_its_type ? detail::update_type(parameter) : tensor.scalar_type());
+  }
   return found->second;
 }
 

@@ -7,12 +7,7 @@
 #include <string>
 
 #include "etude/base/error.hpp"
-#include "etude/base/lower_case.hpp"
 #include "etude/optim/flat_optimizer.hpp"
-#include "etude/optim/rules/adamw_8bit.hpp"
-#include "etude/optim/rules/lbfgs.hpp"
-#include "etude/optim/rules/sparse_adam.hpp"
-#include "etude/optim/torch_optimizer.hpp"
 #include "etude/training_arguments.hpp"
 
 namespace etude::inline v0 {

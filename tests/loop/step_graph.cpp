@@ -283,6 +283,11 @@ TEST_CASE("steps that can't be captured are refused by name") {
         "take the mean of each batch");
 
   options = problem(true);
+  options.args.lr_scheduler_type = etude::SchedulerType::one_cycle_lr;
+  CHECK(fault(options).find("cuda_graph is true: must be false with a schedule that changes the momentum") !=
+        std::string::npos);
+
+  options = problem(true);
   options.args.on_non_finite = etude::OnNonFinite::skip;
   CHECK(fault(options).starts_with("on_non_finite is skip: must be ignore with cuda_graph, "));
 }

@@ -147,4 +147,13 @@ TEST_CASE("its type is the rule's name, and options out of range are refused") {
                        "momentum is 1: must be at least 0 and below 1", etude::ArgumentError);
 }
 
+TEST_CASE("a rule that doesn't round updates bfloat16 parameters too, as LibTorch's operators round") {
+  const torch::Tensor parameter = torch::ones({5}, at::kBFloat16).set_requires_grad(true);
+  PowerSign optimizer({{{{"p", parameter}}, {}, {}}}, {.lr = 0.3, .momentum = 0});
+  optimizer.zero_grad();
+  parameter.mutable_grad() = torch::ones({5}, at::kBFloat16);
+  optimizer.step();
+  CHECK(torch::allclose(parameter.detach().to(at::kFloat), torch::full({5}, 0.9F), 0, 0.004));
+}
+
 }  // namespace optim_rule_optimizer_test

@@ -54,7 +54,7 @@ class EightBitOptimizer : public ParameterOptimizer {
 
  private:
   template <auto kept, class Numbers>
-  void update_contiguous(const torch::Tensor& values, const torch::Tensor& gradients,
+  void update_contiguous(const Rule& rule, const torch::Tensor& values, const torch::Tensor& gradients,
                          const std::vector<torch::Tensor>& moments, const Numbers& numbers) const;
 
   const detail::DynamicMap& map_of(std::size_t moment) const {
@@ -143,17 +143,19 @@ void EightBitOptimizer<Rule>::update_parameter(const std::string& /*name*/, cons
                                                const torch::Tensor& gradient,
                                                std::vector<torch::Tensor>& moments, const RuleStep& step) {
   const torch::Tensor contiguous = values.contiguous();
-  const auto numbers = rule_.numbers(step);
+  Rule rule{detail::with_momentum(rule_.options, step.momentum)};
+  const auto numbers = rule.numbers(step);
   detail::with_kept(
       Rule::moments(rule_.options), [&]<auto kept>(detail::Kept<kept>) {
-        update_contiguous<kept>(contiguous, gradient.contiguous(), moments, numbers);
+        update_contiguous<kept>(rule, contiguous, gradient.contiguous(), moments, numbers);
       });
   if (!contiguous.is_same(values)) values.copy_(contiguous);
 }
 
 template <class Rule>
 template <auto kept, class Numbers>
-void EightBitOptimizer<Rule>::update_contiguous(const torch::Tensor& values, const torch::Tensor& gradients,
+void EightBitOptimizer<Rule>::update_contiguous(const Rule& rule, const torch::Tensor& values,
+                                                const torch::Tensor& gradients,
                                                 const std::vector<torch::Tensor>& moments,
                                                 const Numbers& numbers) const {
   constexpr std::size_t count = detail::number_kept<kept>;
@@ -162,7 +164,7 @@ void EightBitOptimizer<Rule>::update_contiguous(const torch::Tensor& values, con
   // Moments without codes keep their dtype even if the parameter's changes.
   const bool are_float32 = std::all_of(first_float, moments.end(), detail::is_float32_on_cpu);
   if (detail::is_float32_on_cpu(values) && are_float32 && detail::uses_cpu_kernels()) {
-    const auto kernel = detail::kernel_of<kept>(rule_, numbers, gradient_scale());
+    const auto kernel = detail::kernel_of<kept>(rule, numbers, gradient_scale());
     if (!has_codes) {
       detail::one_pass<count>(values, gradients, moments, kernel);
       return;
@@ -181,7 +183,7 @@ void EightBitOptimizer<Rule>::update_contiguous(const torch::Tensor& values, con
   if (has_codes)
     for (std::size_t m = 0; m < count; ++m)
       whole[m] = detail::dequantized(map_of(m), moments[m], moments[count + m], values.scalar_type());
-  detail::update_by_operators<kept>(rule_, values, scaled(gradients), whole, numbers);
+  detail::update_by_operators<kept>(rule, values, scaled(gradients), whole, numbers);
   if (has_codes)
     for (std::size_t m = 0; m < count; ++m)
       detail::quantize(map_of(m), whole[m], moments[m], moments[count + m]);

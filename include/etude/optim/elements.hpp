@@ -107,6 +107,8 @@ class Elements {
   const torch::Tensor& tensor() const { return now_; }
 
  private:
+  Elements(torch::Tensor now, torch::Tensor home) : now_(std::move(now)), home_(std::move(home)) {}
+
   torch::Tensor now_;
   torch::Tensor home_ = {};  // undefined for a local variable
 };

@@ -279,9 +279,11 @@ template <class Rule>
 template <auto kept, std::size_t size>
 bool RuleOptimizer<Rule>::update_in_lanes(const Range& range, const std::array<double, size>& numbers,
                                           std::int64_t steps) const {
+  std::optional<detail::Bfloat16Rounding> rounding;
+  if constexpr (requires { options_.rounding; }) rounding = rounding_of(range, steps);
   return detail::one_pass<detail::number_kept<kept>>(
       range.values, range.gradients, range.moments, detail::kernel_of<kept>(rule_, numbers, gradient_scale()),
-      rounding_of(range, steps));
+      rounding);
 }
 
 template <class Rule>

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -268,6 +269,23 @@ TEST_CASE("lion_8bit makes the optimizer with the defaults of bitsandbytes, and 
   CHECK_THROWS_WITH_AS(etude::Lion8bit(groups, {.beta2 = 1, .min_8bit_size = -1}),
                        "beta2 is 1: must be at least 0 and below 1\nmin_8bit_size is -1: must be at least 0",
                        etude::ArgumentError);
+}
+
+TEST_CASE("a group's momentum takes the place of beta1 over 8-bit moments too") {
+  const auto after_a_step = [](std::optional<double> momentum) {
+    const torch::Tensor parameter = torch::zeros({300}).set_requires_grad(true);
+    etude::Lion8bit optimizer({{{{"p", parameter}}, {}, {}}},
+                              {.lr = 1, .beta1 = 0.9, .beta2 = 0, .min_8bit_size = 256});
+    for (const double gradient : {1.0, -2.0}) {
+      optimizer.zero_grad();
+      parameter.mutable_grad() = torch::full({300}, gradient);
+      optimizer.param_groups()[0].momentum = momentum;
+      optimizer.step();
+    }
+    return parameter[0].item<double>();
+  };
+  CHECK(after_a_step(std::nullopt) == -2);  // the sign of 0.9 * 1 - 0.1 * 2
+  CHECK(after_a_step(0.5) == 0);            // the sign of 0.5 * 1 - 0.5 * 2
 }
 
 }  // namespace optim_lion_8bit_test
