@@ -20,6 +20,7 @@ int main() {
     const auto run = nlohmann::json::parse(line);
     etude::TrainingArguments args;
     args.optim = etude::OptimizerNames::sgd;
+    args.optim_args = "momentum=0.9";
     args.learning_rate = run.at("lrs").at(0);
     args.lr_scheduler_type = etude::from_string<etude::SchedulerType>(run.at("type").get<std::string>());
     args.lr_scheduler_kwargs = run.at("kwargs");
