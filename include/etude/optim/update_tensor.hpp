@@ -3,12 +3,8 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <array>
-#include <cstddef>
-#include <utility>
 #include <vector>
 
-#include "etude/optim/elements.hpp"
 #include "etude/optim/one_pass.hpp"
 #include "etude/optim/rule_optimizer.hpp"
 #include "etude/optim/rule_step.hpp"
@@ -26,19 +22,9 @@ void update_tensor(const Rule& rule, const torch::Tensor& values, const torch::T
                              std::all_of(moments.begin(), moments.end(), has_order);
   with_kept(
       Rule::moments(rule.options), [&]<auto kept>(Kept<kept>) {
-        constexpr std::size_t count = number_kept<kept>;
-        const auto update = [rule, numbers](auto& value, const auto& of, auto&... each) {
-          update_by_rule<kept>(rule, value, of, numbers, each...);
-        };
-        if (has_one_order && one_pass<count>(values, gradient, moments, update)) return;
-        [&]<std::size_t... M>(std::index_sequence<M...>) {
-          Elements value = Elements::stored_in(values);
-          std::array<Elements, count> each{Elements::stored_in(moments[M])...};
-          update(value, Elements(gradient), each[M]...);
-          (each[M].store(), ...);
-          value.store();
-        }
-        (std::make_index_sequence<count>());
+        if (!has_one_order ||
+            !one_pass<number_kept<kept>>(values, gradient, moments, kernel_of<kept>(rule, numbers, 1)))
+          update_by_operators<kept>(rule, values, gradient, moments, numbers);
       });
 }
 
