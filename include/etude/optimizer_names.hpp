@@ -10,7 +10,7 @@
 /// The table of optimizers, which doesn't need LibTorch.
 namespace etude::inline v0 {
 
-/// What an optimizer can do.
+/// The abilities of an optimizer.
 struct OptimizerTraits {
   /// Updates each element by itself, so that processes can keep shares that cut through parameters.
   bool is_elementwise = false;
@@ -67,7 +67,7 @@ constexpr auto etude_enum_names(OptimizerNames) {
   return std::to_array<std::string_view>({ETUDE_OPTIMIZERS(ETUDE_DETAIL_OPTIMIZER_TEXT)});
 }
 
-/// What each optimizer can do, in the order of `OptimizerNames`.
+/// The traits of each optimizer, in the order of `OptimizerNames`.
 inline constexpr auto optimizer_traits =
     std::to_array<OptimizerTraits>({ETUDE_OPTIMIZERS(ETUDE_DETAIL_OPTIMIZER_TRAITS)});
 

@@ -39,7 +39,7 @@ ETUDE_ENUM(InputTokens, no, all, non_padding);
 ETUDE_ENUM(OnNonFinite, ignore, stop, skip, restore);
 ETUDE_ENUM(SamplingStrategy, random, sequential, group_by_length);
 
-/// What a schedule needs besides its options.
+/// The requirements of a schedule, besides its options.
 struct SchedulerTraits {
   /// Changes the learning rate after evaluations, by a metric.
   bool follows_metric = false;

@@ -36,7 +36,7 @@ namespace detail {
 inline constexpr std::string_view training_weights_suffix = ".y";
 }  // namespace detail
 
-/// What the parameters hold, if an optimizer evaluates and saves other weights than it trains at.
+/// The weights that the parameters hold, for an optimizer that evaluates and saves others than it trains at.
 enum class WeightsInUse {
   training,  ///< the weights that the next step starts from
   averaged,  ///< the weights to evaluate and save, while a copy of the training's is kept

@@ -23,7 +23,7 @@ class ParameterOptimizer : public Optimizer {
  protected:
   using Optimizer::Optimizer;
 
-  /// What is kept for a parameter, with its initial values, on the parameter's device. Called once per
+  /// The tensors kept for a parameter, with their initial values, on the parameter's device. Called once per
   /// parameter.
   virtual NamedTensors initial_moments(const std::string& name, const torch::Tensor& parameter) const = 0;
 

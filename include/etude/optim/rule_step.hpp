@@ -8,7 +8,7 @@
 
 namespace etude::inline v0 {
 
-/// What an update may depend on besides the options of its rule.
+/// The values that an update may use besides the options of its rule.
 struct RuleStep {
   double lr;
   double weight_decay;

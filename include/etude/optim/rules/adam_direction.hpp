@@ -8,7 +8,7 @@
 
 #include "etude/optim/parameter_groups.hpp"
 
-/// What optimizers of whole parameters share with Adam.
+/// The part of Adam that optimizers of whole parameters use too.
 namespace etude::inline v0::detail {
 
 struct AdamDirection {

@@ -44,8 +44,8 @@ struct SGDScheduleFreeOptions {
 
 namespace detail {
 
-/// What both optimizers of Schedule-Free learning (Defazio et al. 2024, "The Road Less Scheduled") have in
-/// common. Plain steps move z, whose weighted average x is evaluated and saved; the training's weights are y
+/// The common part of both Schedule-Free optimizers (Defazio et al. 2024, "The Road Less Scheduled"). Plain
+/// steps move z, whose weighted average x is evaluated and saved; the training's weights are y
 /// = momentum * x + (1 - momentum) * z. The moment is z - y, from which x = y + (1 - 1 / momentum) (z - y).
 template <class GivenOptions, auto momentum>
 struct ScheduleFreeRule {
