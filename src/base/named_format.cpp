@@ -18,8 +18,8 @@ namespace {
 
 bool is_name_character(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
 
-/// The names of the fields. fmt reports any other mistake in the format.
-std::vector<std::string> field_names(std::string_view format) {
+/// The names of the replacement fields. fmt reports any other mistake in the format.
+std::vector<std::string> replacement_fields(std::string_view format) {
   std::vector<std::string> names;
   for (std::size_t i = 0; i < format.size(); ++i) {
     if (format[i] != '{') continue;
@@ -44,7 +44,7 @@ std::vector<std::string> field_names(std::string_view format) {
 std::optional<std::string> format_fields(
     std::string_view format, detail::FunctionRef<std::optional<double>(std::string_view)> value_of) {
   fmt::dynamic_format_arg_store<fmt::format_context> fields;
-  for (const auto& name : detail::field_names(format)) {
+  for (const auto& name : detail::replacement_fields(format)) {
     const auto value = value_of(name);
     if (!value) return std::nullopt;
     fields.push_back(fmt::arg(name.c_str(), *value));
