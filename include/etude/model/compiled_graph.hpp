@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+
+#include "etude/data/tensors.hpp"
+
+namespace etude::inline v0 {
+
+/// A module that may have a compiled graph of its training step: outputs, loss and gradients in one call.
+/// ExportedModule is one.
+class HasCompiledGraph {
+ public:
+  struct Result {
+    Tensors outputs;      ///< as of `forward`; empty if the graph can't compute this batch
+    std::string why_not;  ///< the reason, if `outputs` is empty
+  };
+
+  /// Computes the outputs of `forward` in training mode, and the gradients of the loss with them: a backward
+  /// pass from the loss returns those, and asking for the gradient of any other output throws Error there.
+  /// Changes nothing if the graph can't compute this batch. Throws as `forward` does.
+  virtual Result forward_compiled(const Tensors& inputs) = 0;
+
+ protected:
+  ~HasCompiledGraph() = default;
+};
+
+}  // namespace etude::inline v0
