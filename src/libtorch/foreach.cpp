@@ -1,5 +1,10 @@
 #include "etude/libtorch/foreach.hpp"
 
+#include <ATen/ops/_foreach_mul.h>
+#include <torch/types.h>
+#include <torch/version.h>
+
+#include <cstddef>
 #include <vector>
 
 namespace etude::inline v0::libtorch {
@@ -11,6 +16,15 @@ void foreach_lerp_(const std::vector<torch::Tensor>& tensors, const std::vector<
   at::_foreach_lerp_(tensors, ends, weight);
 #else
   for (std::size_t i = 0; i < tensors.size(); ++i) torch::Tensor(tensors[i]).lerp_(ends[i], weight);
+#endif
+}
+
+void foreach_mul_(const std::vector<torch::Tensor>& tensors, const torch::Tensor& factor) {
+  if (tensors.empty()) return;
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 2)
+  at::_foreach_mul_(tensors, factor);
+#else
+  for (const auto& tensor : tensors) tensor.mul_(factor);
 #endif
 }
 

@@ -25,6 +25,10 @@ namespace etude::inline v0::libtorch {
 void foreach_lerp_(const std::vector<torch::Tensor>& tensors, const std::vector<torch::Tensor>& ends,
                    double weight);
 
+/// Multiplies each of `tensors` by a 0-dim tensor on the same device, in place. Since LibTorch 2.2, this is
+/// one kernel launch on an accelerator.
+void foreach_mul_(const std::vector<torch::Tensor>& tensors, const torch::Tensor& factor);
+
 /// Whether `_amp_foreach_non_finite_check_and_unscale_` runs on the CPU.
 inline constexpr bool has_amp_on_cpu = TORCH_VERSION_MAJOR > 2 ||
                                        (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 3);
