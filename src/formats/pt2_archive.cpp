@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -34,6 +35,12 @@ std::map<std::string, std::string> Pt2Archive::extra_files() const {
       result.emplace(file, read_stored(name, entry));
     }
   return result;
+}
+
+std::optional<std::string> Pt2Archive::compiled_file(const std::string& file) const {
+  const auto record = fmt::format("compiled/{}", file);
+  const auto* entry = zip_.find(prefix_ + record);
+  return entry ? std::optional(read_stored(record, *entry)) : std::nullopt;
 }
 
 Pt2Archive::Pt2Archive(ZipArchive zip) : zip_(std::move(zip)) {

@@ -21,7 +21,10 @@
 #include "etude/base/lower_case.hpp"
 #include "etude/formats/pt2_archive.hpp"
 #include "etude/io/entry_name.hpp"
+#include "etude/libtorch/autocast.hpp"
 #include "etude/libtorch/torch_error.hpp"
+#include "etude/model/compiled_graph.hpp"
+#include "etude/model/exported_compiled.hpp"
 #include "etude/model/exported_program.hpp"
 
 namespace etude::inline v0 {
@@ -60,6 +63,12 @@ std::pair<torch::nn::Module*, std::string> place_in(torch::nn::Module& root, con
     begin = dot + 1;
   }
   return {module, name.substr(begin)};
+}
+
+/// Held while an archive is read after loading: clones share the open file.
+std::mutex& reading_archives() {
+  static std::mutex mutex;
+  return mutex;
 }
 
 }  // namespace
@@ -260,6 +269,36 @@ Tensors ExportedModuleImpl::forward(const Tensors& inputs) {
   return {std::move(outputs), std::move(names)};
 }
 
+HasCompiledGraph::Result ExportedModuleImpl::forward_compiled(const Tensors& inputs) {
+  if (!content_.compiled) return {{}, "load_exported was called without run_compiled_code"};
+  if (!is_training()) return {{}, "the model is in evaluation mode"};
+  if (!at::GradMode::is_enabled()) return {{}, "gradients are disabled"};
+  const auto& program = training_.program;
+  const auto given = ordered(program, inputs);
+  const auto device =
+      training_.tensors.empty() ? torch::Device(torch::kCPU) : training_.tensors.front().second.device();
+  const auto choice = compiled_for(device, autocast_in_force(device.type()));
+  if (!choice->bound.graph) return {{}, choice->why_not};
+  return detail::run_compiled(choice->bound, given, device, program, name());
+}
+
+std::shared_ptr<const ExportedModuleImpl::CompiledChoice> ExportedModuleImpl::compiled_for(
+    torch::Device device, std::optional<torch::ScalarType> autocast) {
+  const std::lock_guard lock(mutex_);
+  if (compiled_ && compiled_->device == device && compiled_->autocast == autocast) return compiled_;
+  const auto& program = training_.program;
+  auto found = [&] {
+    const std::lock_guard reading(detail::reading_archives());
+    return content_.compiled->find(device, autocast, program);
+  }();
+  CompiledChoice choice{device, autocast, {}, std::move(found.why_not)};
+  if (found.graph)
+    choice.bound = detail::bind_compiled(std::move(found.graph), program,
+                                         [&](const auto& state) { return tensor_of(program, state); });
+  compiled_ = std::make_shared<const CompiledChoice>(std::move(choice));
+  return compiled_;
+}
+
 std::vector<torch::Tensor> ExportedModuleImpl::norm_parameters() const {
   std::vector<torch::Tensor> result;
   for (const auto& state : training_.program.states)
@@ -270,8 +309,7 @@ std::vector<torch::Tensor> ExportedModuleImpl::norm_parameters() const {
 void ExportedModuleImpl::save_exported(const std::filesystem::path& path) const {
   if (!content_.archive)
     throw CheckpointError(fmt::format("{}: it wasn't loaded from a file", content_.name));
-  static std::mutex reading;  // clones share the open file
-  const std::lock_guard lock(reading);
+  const std::lock_guard lock(detail::reading_archives());
   content_.archive->save(path,
                          [&](const std::string& kind, const std::string& model,
                              const std::string& name) -> const torch::Tensor* {

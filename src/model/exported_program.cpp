@@ -131,6 +131,7 @@ class ProgramReader {
         const auto this_leaf = leaf++;
         if (!is_tensor(argument)) continue;
         program_.outputs.push_back(i);
+        program_.output_places.push_back(this_leaf);
         if (this_leaf < names.names.size())
           program_.output_names.push_back(names.names[this_leaf]);
         else

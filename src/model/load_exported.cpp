@@ -15,6 +15,7 @@
 #include "etude/formats/exported_json.hpp"
 #include "etude/formats/pt2_archive.hpp"
 #include "etude/io/entry_name.hpp"
+#include "etude/model/exported_compiled.hpp"
 #include "etude/model/exported_program.hpp"
 #include "etude/model/model.hpp"
 
@@ -67,7 +68,7 @@ void take_notes(ExportedModuleImpl::Content& content) {
 
 }  // namespace detail
 
-ExportedModule load_exported(const std::filesystem::path& path) {
+ExportedModule load_exported(const std::filesystem::path& path, const LoadExportedOptions& options) {
   const auto opened = std::make_shared<const Pt2Archive>(path);
   const auto& archive = *opened;
   const auto models = archive.models();
@@ -93,6 +94,10 @@ ExportedModule load_exported(const std::filesystem::path& path) {
         detail::load_program(archive, *evaluation, content.tensors));
   else
     detail::follow_mode(content.training);
+  if (options.run_compiled_code) {
+    content.compiled = std::make_shared<detail::CompiledGraphs>(opened);
+    content.compiled->load_for_cpu(content.training);
+  }
   return ExportedModule(std::make_shared<ExportedModuleImpl>(std::move(content)));
 }
 

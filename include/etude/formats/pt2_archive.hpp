@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -60,6 +61,10 @@ class Pt2Archive {
   void save(const std::filesystem::path& path,
             const std::function<const torch::Tensor*(const std::string& kind, const std::string& model,
                                                      const std::string& name)>& value) const;
+
+  /// The bytes of a file in the folder compiled/; unset if it isn't there. `tools/export.py --compile` writes
+  /// that folder, which PyTorch ignores.
+  std::optional<std::string> compiled_file(const std::string& file) const;
 
   /// The text files that were saved with the graph (`extra_files` of torch.export.save), by name.
   std::map<std::string, std::string> extra_files() const;

@@ -21,6 +21,8 @@
 
 #include "etude/data/tensors.hpp"
 #include "etude/libtorch/optional.hpp"
+#include "etude/model/compiled_graph.hpp"
+#include "etude/model/exported_compiled.hpp"
 #include "etude/model/exported_program.hpp"
 #include "etude/model/model.hpp"
 #include "etude/model/norm_parameters.hpp"
@@ -33,7 +35,7 @@ class Pt2Archive;
 /// torch::nn::Module; `load_exported` reads it from a file. Parameters and buffers have their names from
 /// Python; a tied parameter is one tensor with several names. Several threads may call `forward` at the same
 /// time, as long as none changes the module.
-class ExportedModuleImpl : public torch::nn::Module, public HasNormParameters {
+class ExportedModuleImpl : public torch::nn::Module, public HasNormParameters, public HasCompiledGraph {
  public:
   /// The content of a file.
   struct Content {
@@ -52,6 +54,8 @@ class ExportedModuleImpl : public torch::nn::Module, public HasNormParameters {
     /// The tensors of a PEFT adapter: maps their names in adapter_model.safetensors to their names in the
     /// model.
     std::map<std::string, std::string> adapter = {};
+    /// Null if the file's native code mustn't run.
+    std::shared_ptr<detail::CompiledGraphs> compiled = nullptr;
   };
 
   /// Throws CheckpointError if a tensor is missing or its name can't be registered.
@@ -63,6 +67,14 @@ class ExportedModuleImpl : public torch::nn::Module, public HasNormParameters {
   /// out. Throws DataError for an input that the model doesn't take, for sizes that it wasn't exported for,
   /// and if no output can be computed; Error for an operator that can't follow the module's mode.
   Tensors forward(const Tensors& inputs);
+
+  /// Runs the file's compiled graph for the module's device and this thread's autocast, which may be loaded
+  /// now. It computes batches of the sizes and dtypes that it was compiled for, in training mode, for
+  /// parameters that are trained or frozen as they were then; in other cases the result says why it didn't.
+  /// Its gradients are freed by the backward pass. Throws as `forward` does for inputs that the model doesn't
+  /// take, Error that begins with the model's name if the graph fails, and CheckpointError if it can't be
+  /// loaded. Several threads take turns.
+  Result forward_compiled(const Tensors& inputs) override;
 
   /// A tensor that `forward` takes.
   struct Input {
@@ -117,18 +129,29 @@ class ExportedModuleImpl : public torch::nn::Module, public HasNormParameters {
     std::map<std::vector<bool>, detail::ExportedGraph> partial = {};
   };
 
+  /// The compiled graph for a device and a dtype of autocast, or why there is none.
+  struct CompiledChoice {
+    torch::Device device;
+    std::optional<torch::ScalarType> autocast;
+    detail::BoundCompiledGraph bound;
+    std::string why_not;
+  };
+
   void register_state(const detail::ExportedProgram& program);
   torch::Tensor tensor_of(const detail::ExportedProgram& program, const detail::ExportedState& state) const;
   Bound bound(detail::ExportedProgram& program) const;
   void convert(std::optional<torch::Device> device, std::optional<torch::Dtype> dtype, bool non_blocking);
   std::vector<torch::Tensor> ordered(const detail::ExportedProgram& program, const Tensors& inputs) const;
   static const detail::ExportedGraph& graph_for(Bound& bound, const std::vector<torch::Tensor>& given);
+  std::shared_ptr<const CompiledChoice> compiled_for(torch::Device device,
+                                                     std::optional<torch::ScalarType> autocast);
   [[noreturn]] void refuse_mode(const std::string& operation, std::string_view mode) const;
 
   Content content_;
   std::vector<torch::Tensor> constants_;  // tensors that aren't registered
   Bound training_;
-  std::optional<Bound> evaluation_;  // unset if `training_` serves both modes
+  std::optional<Bound> evaluation_;                 // unset if `training_` serves both modes
+  std::shared_ptr<const CompiledChoice> compiled_;  // the last one that was used
   std::mutex mutex_;
 };
 

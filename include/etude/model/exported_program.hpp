@@ -61,6 +61,8 @@ struct ExportedProgram {
   std::vector<ExportedInput> inputs;
   std::vector<std::size_t> outputs;       ///< indices of the graph's outputs that forward returns
   std::vector<std::string> output_names;  ///< one per output, or empty
+  std::vector<std::size_t> output_places =
+      {};  ///< their positions in Python, where numbers and None count too
   std::vector<std::pair<std::size_t, std::string>>
       mutations;  ///< outputs of the graph that are new values of buffers
   std::vector<ExportedCondition> conditions;

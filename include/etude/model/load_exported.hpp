@@ -11,11 +11,19 @@
 
 namespace etude::inline v0 {
 
+/// Options of `load_exported`.
+struct LoadExportedOptions {
+  /// Whether the file's compiled graphs may be loaded, if it has any: they are native code, which can do
+  /// anything that the program can. Set it only for files that you trust. If false, they aren't read.
+  bool run_compiled_code = false;
+};
+
 /// Reads a model saved by Python's torch.export.save in torch 2.8 or later; `tools/export.py` makes such
 /// files. If the file has a graph for each mode ("model" or "train", and "eval"), the module's mode selects
 /// the graph. With a single graph, operators that depend on the mode, such as dropout, follow the module's
-/// mode. Parameters and buffers are on the CPU. Programs link etude::torch_file, which needs libzip. Throws a
-/// CheckpointError that names the file and the problem.
-ExportedModule load_exported(const std::filesystem::path& path);
+/// mode. Parameters and buffers are on the CPU. With `run_compiled_code`, the compiled graphs that can run on
+/// this CPU are loaded too, and those for a GPU at their first use. Programs link etude::torch_file, which
+/// needs libzip. Throws a CheckpointError that names the file and the problem.
+ExportedModule load_exported(const std::filesystem::path& path, const LoadExportedOptions& options = {});
 
 }  // namespace etude::inline v0
