@@ -14,6 +14,9 @@ parameters, labels included if forward computes the loss, or a list of them in o
 may be inputs. Random numbers that Python draws outside of torch are drawn once, by the export. Needs torch 2.8 or later and
 the model's library.
 
+--compile adds the training step of a model that computes its loss as native code of this machine, which the program loads if it
+asks for that. It needs torch 2.13, g++ and about a minute.
+
 From Python: `import export; export.export_model(model, inputs, "model.pt2")`.
 """
 
@@ -22,6 +25,7 @@ import contextlib
 import copy
 import difflib
 import functools
+import importlib
 import importlib.util
 import inspect
 import io
@@ -367,7 +371,17 @@ def note_operators(graph):
         note(f"the program in C++ must have the operators {', '.join(other)}, from the library that has them or with TORCH_LIBRARY")
 
 
-def export_model(model, inputs, output, extra_files=None, processor=None):
+def compiled_step(program, inputs, **options):
+    """The files of the compiled training step, by name; none, with a note, if it can't be compiled."""
+    try:
+        compile_graph = importlib.import_module(".compile_graph" if __package__ else "compile_graph", __package__)
+        return compile_graph.compile_step(program, flat_inputs(inputs), note, **options)
+    except Exception as error:
+        note(f"the training step can't be compiled: {reason(error)}")
+        return {}
+
+
+def export_model(model, inputs, output, extra_files=None, processor=None, *, compile=None, autocast=None, fixed_sizes=False):
     """Writes `model` to the file `output` and returns (training graph, the sizes that vary in words).
 
     `inputs` are examples by the names of forward's parameters, or in their order: tensors, and lists, tuples and dicts of
@@ -375,6 +389,8 @@ def export_model(model, inputs, output, extra_files=None, processor=None):
     `processor`, a tokenizer or anything else with `save_pretrained`.
     If the model is in training mode, its modules in evaluation mode, such as frozen batch norms, stay in that mode in the
     training graph. The model itself is left as it was.
+    `compile`, "cpu" or "cuda", adds the compiled training step for such a device. `autocast="bfloat16"` adds another one under
+    autocast, and with `fixed_sizes`, they take only sizes of the examples. A note says why, if it can't be compiled.
     """
     register_named_tuple(inspect.signature(model.forward).return_annotation)
     inputs = separated(model, named_inputs(model, inputs))
@@ -392,6 +408,9 @@ def export_model(model, inputs, output, extra_files=None, processor=None):
         files["etude.json"] = json.dumps({name: value for name, value in notes.items() if value})
     entries |= {f"extra/{name}": content for name, content in files.items()}
     add_evaluation(entries, saved(evaluation))
+    if compile:
+        with random_state_kept():
+            entries |= compiled_step(training, inputs, device=compile, autocast=autocast, fixed_sizes=fixed_sizes)
     output = pathlib.Path(output)
     part = output.with_name(output.name + ".part")
     with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as archive:
@@ -588,16 +607,16 @@ def load(options):
         raise SystemExit(f"export.py: can't make {name} of {source}: {reason(error)}{near(name, known_names(source))}") from None
 
 
-def export_any(model, inputs, output, files):
+def export_any(model, inputs, output, files, **compiling):
     """Exports with labels, or without them if the model's loss can't be exported."""
     try:
-        return inputs, export_model(model, inputs, output, files)[1]
+        return inputs, export_model(model, inputs, output, files, **compiling)[1]
     except Exception as error:
         without = {name: value for name, value in inputs.items() if name not in LABELS}
         if len(without) == len(inputs):
             raise
         note(f"without labels, since with them: {reason(error)}")
-        return without, export_model(model, without, output, files)[1]
+        return without, export_model(model, without, output, files, **compiling)[1]
 
 
 def json_object(text):
@@ -626,13 +645,18 @@ def main():
     parser.add_argument("--length", type=int, default=32, help="tokens in its texts")
     parser.add_argument("--image", type=int, help="width and height of its pictures for torchvision and timm; default: those of the pretrained weights")
     parser.add_argument("--seed", type=int, default=0, help="seed of random weights")
+    parser.add_argument("--compile", choices=("cpu", "cuda"), nargs="?", const="cpu", help="add the compiled training step for a device; default: cpu")
+    parser.add_argument("--autocast", choices=("bfloat16",), help="with --compile: add a step under autocast, too")
+    parser.add_argument("--fixed_sizes", action="store_true", help="with --compile: compile for the example batch's sizes only")
     options = parser.parse_args()
+    if not options.compile and (options.autocast or options.fixed_sizes):
+        parser.error("--autocast and --fixed_sizes need --compile")
     torch.manual_seed(options.seed)
     model, inputs, files = load(options)
     name = pathlib.Path(options.model.partition(":")[2]).stem
     output = options.output or f"{name}.pt2"
     try:
-        inputs, varying = export_any(model, inputs, output, files)
+        inputs, varying = export_any(model, inputs, output, files, compile=options.compile, autocast=options.autocast, fixed_sizes=options.fixed_sizes)
     except Exception as error:
         raise SystemExit(f"export.py: torch.export can't export {type(model).__name__}: {reason(error)}") from None
     inputs = flat_inputs(inputs)
