@@ -3,7 +3,7 @@
 
     export.py transformers:GPT2LMHeadModel --config '{"n_layer": 4}'     a class of transformers, with random weights
     export.py transformers:./my-gpt2                                     a folder or name that from_pretrained takes
-    export.py torchvision:resnet18 --classes 10
+    export.py torchvision:resnet18 --classes 10 --loss cross_entropy     with its loss, of `labels`, in the graph
     export.py timm:vit_tiny_patch16_224 --classes 10
     export.py my_model.py:make                                           make() returns (model, inputs)
 
@@ -169,22 +169,13 @@ def flat_inputs(inputs):
 
 
 @contextlib.contextmanager
-def keywords_named(model, inputs):
-    """Gives a forward with **kwargs a signature with their names, without which torch.export can't vary their sizes."""
-    forward = model.forward
-    parameters = inspect.signature(forward).parameters
-    more = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in inputs if name not in parameters]
-    if not more:
-        yield
-        return
-
-    @functools.wraps(forward)
-    def named(*given, **by_name):
-        return forward(*given, **by_name)
-
-    named.__signature__ = inspect.Signature([*(parameter for parameter in parameters.values() if parameter.kind is not parameter.VAR_KEYWORD), *more])
+def forward_replaced(model, forward, names):
+    """Replaces forward with a function that takes these keywords, too."""
+    given = forward_parameters(model).values()
+    more = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
+    forward.__signature__ = inspect.Signature([*(parameter for parameter in given if parameter.kind is not parameter.VAR_KEYWORD), *more])
     before = model.__dict__.get("forward")
-    model.forward = named
+    model.forward = forward
     try:
         yield
     finally:
@@ -192,6 +183,35 @@ def keywords_named(model, inputs):
             del model.forward
         else:
             model.forward = before
+
+
+def keywords_named(model, inputs):
+    """Gives a forward with **kwargs a signature with their names, without which torch.export can't vary their sizes."""
+    forward, parameters = model.forward, forward_parameters(model)
+    more = [name for name in inputs if name not in parameters]
+
+    @functools.wraps(forward)
+    def named(*given, **by_name):
+        return forward(*given, **by_name)
+
+    return forward_replaced(model, named, more) if more else contextlib.nullcontext()
+
+
+def loss_added(model, loss):
+    """Makes forward take labels, too, and return `loss` of its output and the labels beside the output."""
+    forward = model.forward
+    if "labels" in forward_parameters(model):
+        raise ValueError(f"{type(model).__name__} takes labels, so it computes its loss itself")
+
+    @functools.wraps(forward)
+    def with_loss(*given, labels, **by_name):
+        output = forward(*given, **by_name)
+        if not isinstance(output, torch.Tensor):
+            raise ValueError(f"{type(model).__name__} returns a {type(output).__name__}, so no loss can be added: compute it in forward")
+        return {"loss": loss(output, labels), "logits": output}
+
+    with_loss.loss_items = "labels" if loss is torch.nn.functional.cross_entropy else None
+    return forward_replaced(model, with_loss, ["labels"])
 
 
 def trace(model, inputs):
@@ -305,6 +325,8 @@ def loss_items(model, inputs):
     """Which labels the model's loss is averaged over, determined by asking for the sum over them: Etude weights accumulated batches
     by their number, as Hugging Face's Trainer does. A part that isn't divided by a number of labels, such as a router's loss,
     is the same in both. None if the model doesn't take the number, or divides by something else."""
+    if hasattr(model.forward, "loss_items"):
+        return model.forward.loss_items
     parameters = forward_parameters(model)
     takes_number = "num_items_in_batch" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     labels = inputs.get("labels")
@@ -381,7 +403,7 @@ def compiled_step(program, inputs, **options):
         return {}
 
 
-def export_model(model, inputs, output, extra_files=None, processor=None, *, compile=None, autocast=None, fixed_sizes=False):
+def export_model(model, inputs, output, extra_files=None, processor=None, *, loss=None, compile=None, autocast=None, fixed_sizes=False):
     """Writes `model` to the file `output` and returns (training graph, the sizes that vary in words).
 
     `inputs` are examples by the names of forward's parameters, or in their order: tensors, and lists, tuples and dicts of
@@ -389,9 +411,13 @@ def export_model(model, inputs, output, extra_files=None, processor=None, *, com
     `processor`, a tokenizer or anything else with `save_pretrained`.
     If the model is in training mode, its modules in evaluation mode, such as frozen batch norms, stay in that mode in the
     training graph. The model itself is left as it was.
+    `loss`, such as torch.nn.functional.cross_entropy, gets the output of a model that computes no loss and the input `labels`.
     `compile`, "cpu" or "cuda", adds the compiled training step for such a device. `autocast="bfloat16"` adds another one under
     autocast, and with `fixed_sizes`, they take only sizes of the examples. A note says why, if it can't be compiled.
     """
+    if loss is not None:
+        with loss_added(model, loss):
+            return export_model(model, inputs, output, extra_files, processor, compile=compile, autocast=autocast, fixed_sizes=fixed_sizes)
     register_named_tuple(inspect.signature(model.forward).return_annotation)
     inputs = separated(model, named_inputs(model, inputs))
     adapter_files, adapter_names = adapter(model)
@@ -607,16 +633,28 @@ def load(options):
         raise SystemExit(f"export.py: can't make {name} of {source}: {reason(error)}{near(name, known_names(source))}") from None
 
 
-def export_any(model, inputs, output, files, **compiling):
+def export_any(model, inputs, output, files, loss, **compiling):
     """Exports with labels, or without them if the model's loss can't be exported."""
     try:
-        return inputs, export_model(model, inputs, output, files, **compiling)[1]
+        return inputs, export_model(model, inputs, output, files, loss=loss, **compiling)[1]
     except Exception as error:
         without = {name: value for name, value in inputs.items() if name not in LABELS}
-        if len(without) == len(inputs):
+        if loss or len(without) == len(inputs):
             raise
         note(f"without labels, since with them: {reason(error)}")
         return without, export_model(model, without, output, files, **compiling)[1]
+
+
+LOSSES = ("cross_entropy", "mse_loss", "l1_loss", "smooth_l1_loss", "binary_cross_entropy_with_logits")
+
+
+def example_labels(model, inputs, loss):
+    """Labels that fit the model's output: classes for cross_entropy, else numbers of the same shape."""
+    with evaluation_mode(model), torch.no_grad():
+        output = model(**named_inputs(model, inputs))
+    if not isinstance(output, torch.Tensor):
+        raise ValueError(f"{type(model).__name__} returns a {type(output).__name__}, so no loss can be added")
+    return torch.randint(0, output.shape[1], (output.shape[0], *output.shape[2:])) if loss == "cross_entropy" else torch.rand_like(output)
 
 
 def json_object(text):
@@ -645,6 +683,7 @@ def main():
     parser.add_argument("--length", type=int, default=32, help="tokens in its texts")
     parser.add_argument("--image", type=int, help="width and height of its pictures for torchvision and timm; default: those of the pretrained weights")
     parser.add_argument("--seed", type=int, default=0, help="seed of random weights")
+    parser.add_argument("--loss", choices=LOSSES, help="make this function of torch, of the output and `labels`, the loss of a model that has none")
     parser.add_argument("--compile", choices=("cpu", "cuda"), nargs="?", const="cpu", help="add the compiled training step for a device; default: cpu")
     parser.add_argument("--autocast", choices=("bfloat16",), help="with --compile: add a step under autocast, too")
     parser.add_argument("--fixed_sizes", action="store_true", help="with --compile: compile for the example batch's sizes only")
@@ -656,7 +695,10 @@ def main():
     name = pathlib.Path(options.model.partition(":")[2]).stem
     output = options.output or f"{name}.pt2"
     try:
-        inputs, varying = export_any(model, inputs, output, files, compile=options.compile, autocast=options.autocast, fixed_sizes=options.fixed_sizes)
+        loss = getattr(torch.nn.functional, options.loss) if options.loss else None
+        if loss:
+            inputs = inputs | {"labels": example_labels(model, inputs, options.loss)}
+        inputs, varying = export_any(model, inputs, output, files, loss=loss, compile=options.compile, autocast=options.autocast, fixed_sizes=options.fixed_sizes)
     except Exception as error:
         raise SystemExit(f"export.py: torch.export can't export {type(model).__name__}: {reason(error)}") from None
     inputs = flat_inputs(inputs)
