@@ -1,4 +1,5 @@
 // EXPECT: method_is_never_called\w+<Listener, etude::detail::method::onStepEnd, void ?\(const etude::St
+// ALONE: it adds to the namespace etude
 #include "etude/dispatch/callback_handler.hpp"
 
 namespace etude::inline v0 {

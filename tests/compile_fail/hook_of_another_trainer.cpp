@@ -1,4 +1,5 @@
 // EXPECT: method_is_never_called\w+<Mine, etude::detail::method::train_epoch_end, void ?\(const etude::Ep
+// ALONE: it adds to the namespace etude
 #include "etude/dispatch/callback_names.hpp"
 
 namespace etude::inline v0 {
