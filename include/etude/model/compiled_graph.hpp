@@ -20,6 +20,10 @@ class HasCompiledGraph {
   /// Changes nothing if the graph can't compute this batch. Throws as `forward` does.
   virtual Result forward_compiled(const Tensors& inputs) = 0;
 
+  /// False if there is no graph and the program hasn't asked for one. A training then gives no reason for not
+  /// using it.
+  virtual bool has_compiled_graph() const { return true; }
+
  protected:
   ~HasCompiledGraph() = default;
 };
