@@ -51,11 +51,26 @@ TOOL_HEADINGS = {"ModelArguments": "The model: all three", "DataArguments": "How
                  "EvaluateFiles": "etude evaluate", "PredictFiles": "etude predict"}
 
 
+def definitions():
+    """The headers that define the enums of arguments, as one text."""
+    return "".join(path.read_text() for path in (HEADERS / "training_arguments.hpp", HEADERS / "formats" / "token_windows.hpp", TOOL / "by_name.hpp"))
+
+
+def renamed():
+    """The texts of enumerators that have other names in C++, which are those of enums that aren't made by ETUDE_ENUM."""
+    found = {}
+    for name, texts in re.findall(r"etude_enum_names\((\w+)\) \{\s*return std::to_array<std::string_view>\(\{(\"[^}]*)\}", definitions()):
+        enumerators = re.search(rf"enum class {name} \{{ (.*?) \}}", definitions())[1].split(", ")
+        found[name] = dict(zip(enumerators, re.findall(r'"(\w+)"', texts)))
+    return found
+
+
 def enums():
     """The values of each enum, by its name."""
-    text = "".join(path.read_text() for path in (HEADERS / "training_arguments.hpp", HEADERS / "formats" / "token_windows.hpp", TOOL / "by_name.hpp"))
+    text = definitions()
     found = {name: [value.strip() for value in values.split(",")] for name, values in re.findall(r"ETUDE_ENUM\((\w+),([^)]*)\)", text)}
     optimizers = re.findall(r"^  optimizer\((\w+),", (HEADERS / "optimizer_names.hpp").read_text(), re.M)
+    found |= {name: list(texts.values()) for name, texts in renamed().items()}
     return found | {"OptimizerNames": optimizers, "SchedulerType": [name for name, _ in schedules()]}
 
 
@@ -72,6 +87,7 @@ def allowed(kind, values):
 
 
 def shown(kind, default):
+    default = renamed().get(kind, {}).get(default.split("::")[-1], default)
     default = default.split("::")[-1] if re.fullmatch(r"(\w+::)+\w+(\(\))?", default) else default
     if not default or default in ("{}", "no_options()"):
         return "unset" if kind.startswith("std::optional") else ""

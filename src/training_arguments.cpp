@@ -256,6 +256,7 @@ std::span<const std::pair<std::string_view, std::string_view>> names_elsewhere(c
       {"amp", "bf16"},
       {"mixed_precision", "bf16"},
       {"use_kahan_summation", "optim_args"},
+      {"torch_compile", "compiled_graph"},
       {"monitor", "metric_for_best_model"},
   };
   return names;

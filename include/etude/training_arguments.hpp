@@ -39,6 +39,12 @@ ETUDE_ENUM(InputTokens, no, all, non_padding);
 ETUDE_ENUM(OnNonFinite, ignore, stop, skip, restore);
 ETUDE_ENUM(SamplingStrategy, random, sequential, group_by_length);
 
+/// Whether training steps run through the model's compiled graph. As text, `automatic` is auto.
+enum class CompiledGraphMode { automatic, off, required };
+constexpr auto etude_enum_names(CompiledGraphMode) {
+  return std::to_array<std::string_view>({"auto", "off", "required"});
+}
+
 /// The requirements of a schedule, besides its options.
 struct SchedulerTraits {
   /// Changes the learning rate after evaluations, by a metric.
@@ -293,6 +299,10 @@ struct TrainingArguments {
        "on a GPU, capture the training step with its update once and replay it as a whole; batches of "
        "another form run as usual",
        false),
+      (CompiledGraphMode, compiled_graph,
+       "use the compiled graph of a model that has one for training steps; auto: where possible, with a "
+       "warning for each reason why not; required: each such reason is an error",
+       CompiledGraphMode::automatic),
       (bool, use_cpu, "train on the CPU even if there is an accelerator", false),
 
       (SamplingStrategy, train_sampling_strategy,

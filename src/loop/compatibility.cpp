@@ -195,6 +195,8 @@ void check_given_losses(const EventSource& events) {
   found.refuse(core.args.cuda_graph, "cuda_graph", why);
   found.refuse(core.args.auto_microbatching, "auto_microbatching", why);
   found.refuse(core.args.gradient_checkpointing, "gradient_checkpointing", why);
+  if (core.args.compiled_graph == CompiledGraphMode::required)
+    found.add("compiled_graph is required: must be auto or off {}", why);
   if (core.args.label_smoothing_factor != 0)
     found.add(
         "label_smoothing_factor is {}: must be 0 with backward(loss), whose loss the program "

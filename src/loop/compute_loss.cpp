@@ -24,6 +24,16 @@ Tensors without_keys(const Tensors& outputs, const std::vector<std::string>& key
   return outputs.at_positions(kept);
 }
 
+Tensors inputs_with_labels(const Model& model, const Batch& batch) {
+  std::vector<torch::Tensor> all(batch.inputs.begin(), batch.inputs.end());
+  all.insert(all.end(), batch.labels.begin(), batch.labels.end());
+  if (!model.accepts(all.size())) return batch.inputs;
+  auto names = batch.inputs.names();
+  names.insert(names.end(), batch.labels.names().begin(), batch.labels.names().end());
+  if (names.size() != all.size()) names.clear();  // one of them has none
+  return {std::move(all), std::move(names)};
+}
+
 LossOutput own_loss(const Tensors& outputs) {
   if (const auto* loss = outputs.find("loss")) return {*loss, without_keys(outputs, {"loss"}), false};
   if (!outputs.names().empty())
@@ -71,14 +81,7 @@ std::string loss_of(const Loss& loss, const Tensors& outputs) {
 }
 
 Tensors forward_with_labels(const Model& model, const Batch& batch) {
-  if (model.takes_batch()) return model.forward(batch);
-  std::vector<torch::Tensor> all(batch.inputs.begin(), batch.inputs.end());
-  all.insert(all.end(), batch.labels.begin(), batch.labels.end());
-  if (!model.accepts(all.size())) return model.forward(batch.inputs);
-  auto names = batch.inputs.names();
-  names.insert(names.end(), batch.labels.names().begin(), batch.labels.names().end());
-  if (names.size() != all.size()) names.clear();  // one of them has none
-  return model.forward(Tensors(std::move(all), std::move(names)));
+  return model.takes_batch() ? model.forward(batch) : model.forward(inputs_with_labels(model, batch));
 }
 
 std::string no_labels(const Tensors& inputs) {

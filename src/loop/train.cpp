@@ -159,9 +159,10 @@ void TrainLoop::set_plan() {
 void TrainLoop::check_later_phases() {
   for (const auto& later : planned_) {
     phases_->enter(later.phase);
-    if (core_.overrides.create_optimizer || core_.options.optimizer || !core_.options.optimizers.empty())
-      continue;
     try {
+      CompiledStep::check(events_);
+      if (core_.overrides.create_optimizer || core_.options.optimizer || !core_.options.optimizers.empty())
+        continue;
       core_.optimizers.add({"", core_.make_optimizer()});
       check_optimizers(core_, core_);
       if (!core_.options.lr_scheduler)

@@ -14,6 +14,13 @@ namespace etude::inline v0::detail {
 
 namespace {
 
+LossOutput loss_of_training_step(EventSource& events, const Batch& batch) {
+  auto& core = events.core();
+  if (core.compiled_step.is_on())
+    if (auto computed = core.compiled_step.loss_of(events, batch)) return *std::move(computed);
+  return compute_loss_in_precision(events, batch, core.group.num_items());
+}
+
 /// Trains with the largest micro-batches that fit in memory.
 TrainOutput train_in_memory(EventSource& events, const TrainOptions& options) {
   auto& core = events.core();
@@ -102,7 +109,7 @@ LossOutput compute_loss_in_precision(EventSource& events, const Batch& batch,
 
 torch::Tensor training_step(EventSource& events, Batch& batch) {
   auto& core = events.core();
-  auto computed = compute_loss_in_precision(events, batch, core.group.num_items());
+  auto computed = loss_of_training_step(events, batch);
   log_parts(core, computed);
   auto& [loss, outputs, counts_items, logs] = computed;
   core.loss_check.before_backward(loss, batch);

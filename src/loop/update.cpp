@@ -296,6 +296,7 @@ UpdateResult Update::complete(double examples) {
 
 void Update::begin_training() {
   core_.losses_are_given = false;
+  core_.compiled_step.begin_training(events_);
   const bool has_shares = core_.ranks.several() && core_.shard_stage == ShardStage::parameters;
   targets_ = std::dynamic_pointer_cast<ModulesImpl>(core_.model.module());
   if (targets_ && !targets_->has_targets()) targets_ = nullptr;

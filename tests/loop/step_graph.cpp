@@ -9,6 +9,7 @@
 #include "common/fault_of.hpp"
 #include "common/logged.hpp"
 #include "common/toy.hpp"
+#include "etude/model/compiled_graph.hpp"
 #include "etude/optim/cpu_kernels.hpp"
 #include "etude/trainer.hpp"
 
@@ -328,6 +329,20 @@ TEST_CASE("an error in the captured step is reported with its place, and ends th
     CHECK(text.find("operation not permitted") != text.npos);
   }
   CHECK_FALSE(c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::TESTING_ONLY_GenericMode));
+}
+
+struct WithGraphImpl : NetImpl, etude::HasCompiledGraph {
+  Result forward_compiled(const etude::Tensors&) override { return {{}, "it is never called"}; }
+};
+TORCH_MODULE(WithGraph);
+
+TEST_CASE("a required compiled_graph can't be used with cuda_graph, which captures forward") {
+  const AsOnAGpu device;
+  auto options = problem(true);
+  options.model = WithGraph();
+  options.args.compiled_graph = etude::CompiledGraphMode::required;
+  const auto fault = toy::fault_of<etude::ArgumentError>([&] { train(options); });
+  CHECK(toy::contains(fault, "since cuda_graph is true, which captures forward instead"));
 }
 
 }  // namespace loop_step_graph_test

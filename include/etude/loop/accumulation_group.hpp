@@ -77,6 +77,9 @@ class AccumulationGroup {
   void set_part_divisor(std::optional<LossDivisor> divisor) { part_divisor_ = std::move(divisor); }
   /// Whether the micro-batch under way only keeps this process in step with the others.
   bool is_padding() const { return batch_share_ == 0; }
+  /// Whether the micro-batch or part under way is known to add nothing to the loss, since it is padding or
+  /// has no items.
+  bool adds_nothing() const { return is_padding() || (part_divisor_ && part_divisor_->number() == 0.0); }
 
   /// The fraction of the group's examples, over all processes, that is in the current micro-batch or part.
   /// Assumes that all micro-batches are equally large.

@@ -22,6 +22,10 @@ namespace etude::inline v0 {
 /// `outputs` without those named in `keys`.
 Tensors without_keys(const Tensors& outputs, const std::vector<std::string>& keys);
 
+/// The inputs of `forward` if the model computes its loss itself: those of the batch, and the labels if
+/// forward takes them.
+Tensors inputs_with_labels(const Model& model, const Batch& batch);
+
 /// Returns the loss that a model computes itself: its output named "loss", or else its first output.
 LossOutput own_loss(const Tensors& outputs);
 

@@ -14,6 +14,7 @@
 #include "etude/libtorch/own_generators.hpp"
 #include "etude/loop/accumulation.hpp"
 #include "etude/loop/accumulation_group.hpp"
+#include "etude/loop/compiled_step.hpp"
 #include "etude/loop/part_size.hpp"
 #include "etude/model/carried_state.hpp"
 #include "etude/model/model.hpp"
@@ -39,6 +40,7 @@ struct Trained {
   std::optional<GradScaler> scaler;               ///< with fp16
   std::unique_ptr<ShardedUnits> sharded_units;    ///< while each process keeps only a share of the parameters
   std::unique_ptr<RecomputedUnits> recomputed_units;  ///< with gradient_checkpointing, in a training
+  CompiledStep compiled_step;
   OwnGenerators own_generators;
   std::unique_ptr<DataLoader> train_dataloader;
   const BatchStream* batches = nullptr;  ///< the stream that the steps of the epoch read

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "etude/data/batch.hpp"
+#include "etude/model/compiled_graph.hpp"
+#include "etude/model/compute_loss_option.hpp"
+#include "etude/training_arguments.hpp"
+
+namespace etude::inline v0 {
+
+class EventSource;
+
+/// Runs training steps through the model's compiled graph, as the argument `compiled_graph` says. Each reason
+/// for running `forward` instead gives one warning or, if the graph is required, an error.
+class CompiledStep {
+ public:
+  /// Throws ArgumentError, which lists the reasons, if the graph is required and can't be used.
+  static void check(const EventSource& events);
+
+  /// Called at the beginning of a training and of each of its phases. Throws as `check` does.
+  void begin_training(const EventSource& events);
+
+  /// Whether the steps use the graph where a batch allows it.
+  bool is_on() const { return graph_ != nullptr; }
+
+  /// The loss and the outputs of a batch of a training step, or nothing if `forward` must compute them, which
+  /// is never an error for a batch that adds nothing to the loss. Throws DataError if the graph is required
+  /// and can't compute the batch, and whatever the graph throws.
+  std::optional<LossOutput> loss_of(const EventSource& events, const Batch& batch);
+
+ private:
+  /// Notes a reason. Returns false if it must not be reported, because it was before or too many were.
+  bool is_news(const std::string& reason);
+  void warn(const TrainingArguments& args, std::string_view where, std::string_view reason) const;
+
+  std::shared_ptr<HasCompiledGraph> graph_;  // null if no step uses it
+  std::set<std::string> given_;              // the reasons that were reported
+};
+
+}  // namespace etude::inline v0
