@@ -1,6 +1,6 @@
 /// Trains a model that Python exported, on data in order: exported MODEL.pt2 DATA.safetensors LOSS
-/// ARGUMENT... LOSS is own (the model's) or cross_entropy. Each loss and the results are printed as JSON, a
-/// line each.
+/// ARGUMENT... LOSS is own (the model's), compiled (the same, by the file's compiled graph) or cross_entropy.
+/// Each loss and the results are printed as JSON, a line each, by the first process of several.
 
 #include <csignal>
 #include <cstdlib>
@@ -26,7 +26,8 @@ namespace {
 struct Report {
   void on(const etude::BackwardEnd& e) { loss += e.loss; }
   void on(const etude::StepEnd& e) {
-    fmt::print("{}\n", nlohmann::json{{"step", e.state.global_step}, {"loss", loss.item<double>()}}.dump());
+    if (e.state.is_world_process_zero)
+      fmt::print("{}\n", nlohmann::json{{"step", e.state.global_step}, {"loss", loss.item<double>()}}.dump());
     loss = torch::zeros({}, torch::kDouble);
     const char* kill_at = std::getenv("ETUDE_KILL_AT");
     if (kill_at && e.state.global_step == std::atoi(kill_at)) std::raise(SIGKILL);
@@ -40,13 +41,15 @@ int main(int argc, char** argv) try {
   const std::string model = argv[1], data = argv[2], loss = argv[3];
   argv[3] = argv[0];
   const auto args = etude::parse_arguments<etude::TrainingArguments>(argc - 3, argv + 3);
-  etude::TrainerOptions options{.model = etude::load_exported(model), .args = args};
+  etude::TrainerOptions options{
+      .model = etude::load_exported(model, {.run_compiled_code = loss == "compiled"}), .args = args};
   if (loss == "cross_entropy") options.loss = torch::nn::CrossEntropyLoss();
   options.train_dataset = etude::stored_tensors(data);
   options.eval_dataset = etude::stored_tensors(data);
-  etude::Trainer<Report> trainer(std::move(options));
+  etude::Trainer<etude::DistributedDataParallel, Report> trainer(std::move(options));
   if (args.max_steps > 0) trainer.train({.resume_from_checkpoint = etude::if_any});
-  fmt::print("{}\n", nlohmann::json(trainer.evaluate()).dump());
+  const auto metrics = trainer.evaluate();
+  if (trainer.state().is_world_process_zero) fmt::print("{}\n", nlohmann::json(metrics).dump());
   trainer.save_model(args.output_dir + "/final");
 } catch (const std::exception& error) {
   fmt::print(stderr, "{}\n", error.what());

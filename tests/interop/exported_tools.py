@@ -50,12 +50,13 @@ def batch_at(data, step, size):
     return {name: value[begin : begin + size] for name, value in data.items()}
 
 
-def run(folder, model, data, kind, *arguments, kill_at=None):
-    """Trains and evaluates in C++. Returns the loss of each step, and the metrics."""
+def run(folder, model, data, kind, *arguments, kill_at=None, processes=1):
+    """Trains and evaluates in C++. Returns the loss of each step, for several processes that of the first, and the metrics."""
     environment = dict(os.environ, OMP_NUM_THREADS="1")
     if kill_at:
         environment["ETUDE_KILL_AT"] = str(kill_at)
-    command = [PROGRAM, model, data, kind, "--output_dir", folder, "--train_sampling_strategy", "sequential", "--disable_tqdm", "true", *arguments]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", processes, "--no-python"] if processes > 1 else []
+    command = [*launcher, PROGRAM, model, data, kind, "--output_dir", folder, "--train_sampling_strategy", "sequential", "--disable_tqdm", "true", *arguments]
     ran = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=environment)
     check(ran.returncode == (-signal.SIGKILL if kill_at else 0), f"{model.name}: the program ended with {ran.returncode}:\n{ran.stderr}")
     lines = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith('{"')]

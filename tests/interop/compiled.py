@@ -1,0 +1,125 @@
+"""Compiled graphs train in C++ as the interpreter and eager PyTorch do: losses, evaluation, weights, a kill and a resume, two processes.
+
+compiled.py PROGRAM [MODEL...]
+"""
+
+import os
+import pathlib
+import sys
+import tempfile
+
+from checks import check, same
+from exported_tools import batch_at, close, exported_models, loss_of, run, safetensors, torch, transformers
+from exported_folders import set_dropout
+from export import export_model
+
+# .ci/run makes fewer steps, with the first models only.
+STEPS = int(os.environ.get("ETUDE_STEPS", "100"))
+ROWS, SIZE = 27, 6  # the last batch of an epoch has 3 rows; the batch of the export has 4
+SAVED, KILLED = STEPS * 2 // 5, STEPS * 3 // 5
+COMMON = ["--logging_strategy", "no", "--per_device_train_batch_size", SIZE, "--per_device_eval_batch_size", SIZE, "--max_steps", STEPS]
+PLAIN = [*COMMON, "--optim", "sgd", "--optim_args", "fused=false", "--lr_scheduler_type", "constant", "--max_grad_norm", 0, "--learning_rate", 0.01]
+FULL = [*COMMON, "--optim", "adamw_torch", "--learning_rate", 1e-3, "--weight_decay", 0.1, "--max_grad_norm", 0.5, "--gradient_accumulation_steps", 2, "--save_steps", SAVED]
+REQUIRED = ["--compiled_graph", "required"]
+only = sys.argv[2:]
+
+
+def wide_gpt2(rows):
+    config = transformers.GPT2Config(vocab_size=1000, n_positions=64, n_embd=768, n_layer=2, n_head=12, use_cache=False)
+    ids = torch.randint(0, 1000, (rows, 64))
+    return transformers.GPT2LMHeadModel(config), {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}, "own"
+
+
+MODELS = [exported_models.gpt2, exported_models.unet, exported_models.resnet, exported_models.bert, exported_models.vit, exported_models.llama, exported_models.lstm, wide_gpt2]
+# A batch norm of few values amplifies rounding.
+TOLERANCES = {"resnet": 1e-3, "unet": 1e-4}
+
+
+def prepared(make, folder, dropout):
+    torch.manual_seed(1)
+    model, data, kind = make(ROWS)
+    set_dropout(model, dropout)
+    loss = None if kind == "own" else torch.nn.functional.cross_entropy
+    export_model(model, {key: value[: exported_models.BATCH] for key, value in data.items()}, folder / "model.pt2", loss=loss, compile="cpu")
+    safetensors.torch.save_file(data, folder / "data.safetensors")
+    return model, data, kind
+
+
+def check_same(ours, expected, tolerance, what):
+    same(sorted(ours), sorted(expected), f"{what}: the steps")
+    worst = max(abs(ours[step] - expected[step]) / max(abs(expected[step]), 1e-6) for step in expected)
+    check(worst <= tolerance, f"{what}: losses differ by {worst:.1e}, more than {tolerance:.0e}")
+    return worst
+
+
+def eager_losses(model, data, kind):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    model.train()
+    losses, per_epoch = {}, -(-ROWS // SIZE)
+    for step in range(STEPS):
+        loss = loss_of(model, batch_at(data, step % per_epoch, SIZE), kind)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses[step + 1] = loss.item()
+    return losses
+
+
+def check_model(make, folder):
+    name, tolerance = make.__name__, TOLERANCES.get(make.__name__, 1e-5)
+    model, data, kind = prepared(make, folder, dropout=0.0)
+    train = lambda place, kind, *arguments, **more: run(folder / place, folder / "model.pt2", folder / "data.safetensors", kind, *arguments, **more)
+
+    ours, metrics = train("plain", "compiled", *PLAIN, *REQUIRED)
+    beside_eager = check_same(ours, eager_losses(model, data, kind), tolerance, f"{name}, beside eager PyTorch")
+    state = safetensors.torch.load_file(folder / "plain" / "final" / "model.safetensors")
+    model.load_state_dict(state, strict=False)  # tied names are missing
+    model.eval()
+    with torch.no_grad():
+        batches = [batch_at(data, step, SIZE) for step in range(-(-ROWS // SIZE))]
+        losses = [(loss_of(model, batch, kind).item(), len(batch["labels"])) for batch in batches]
+    if name not in ("gpt2", "llama", "wide_gpt2"):  # these weigh batches by their labels
+        expected = sum(loss * rows for loss, rows in losses) / ROWS
+        check(close(metrics["eval_loss"], expected, 1e-4), f"{name}: eval_loss is {metrics['eval_loss']}, expected {expected} from the weights in Python")
+
+    interpreted, _ = train("interpreted", "own", *FULL)
+    ours, _ = train("compiled", "compiled", *FULL, *REQUIRED)
+    beside_interpreter = check_same(ours, interpreted, tolerance, f"{name}, beside the interpreter, with accumulation and clipping")
+    print(f"{name}: {STEPS} losses within {beside_eager:.1e} of eager PyTorch's and {beside_interpreter:.1e} of the interpreter's")
+
+
+def check_dropout(make, folder):
+    """The masks are the interpreter's, and a run that is killed and resumed ends bit-identical."""
+    name = f"{make.__name__} with dropout"
+    prepared(make, folder, dropout=0.1)
+    train = lambda place, kind, *arguments, **more: run(folder / place, folder / "model.pt2", folder / "data.safetensors", kind, *arguments, **more)
+    interpreted, _ = train("interpreted", "own", *FULL)
+    ours, _ = train("compiled", "compiled", *FULL, *REQUIRED)
+    worst = check_same(ours, interpreted, 1e-5, f"{name}, beside the interpreter")
+
+    train("killed", "compiled", *FULL, *REQUIRED, kill_at=KILLED)
+    resumed, _ = train("killed", "compiled", *FULL, *REQUIRED)
+    same(min(resumed), SAVED + 1, f"{name}: the first step after the kill")
+    weights = lambda place: safetensors.torch.load_file(folder / place / "final" / "model.safetensors")
+    unbroken = weights("compiled")
+    for key, value in weights("killed").items():
+        check(torch.equal(value, unbroken[key]), f"{name}: {key} differs after a kill and a resume")
+
+    # A process's share of the last batch may have a single row, which no graph with varying sizes takes.
+    two = [*FULL, "--dataloader_drop_last", "true"]
+    interpreted, _ = train("two_interpreted", "own", *two, processes=2)
+    ours, _ = train("two", "compiled", *two, *REQUIRED, processes=2)
+    check_same(ours, interpreted, 1e-5, f"{name}, two processes beside two of the interpreter")
+    print(f"{name}: {STEPS} losses within {worst:.1e} of the interpreter's, a resume to the bit, two processes")
+
+
+for number, make in enumerate(MODELS):
+    if make.__name__ not in only if only else STEPS < 100 and number >= 2:
+        continue
+    with tempfile.TemporaryDirectory() as folder:
+        check_model(make, pathlib.Path(folder))
+for make in (exported_models.gpt2, *([exported_models.lstm] if STEPS >= 100 else [])):
+    if only and "dropout" not in only:
+        continue
+    with tempfile.TemporaryDirectory() as folder:
+        check_dropout(make, pathlib.Path(folder))
