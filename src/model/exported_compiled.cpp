@@ -49,13 +49,15 @@ constexpr std::string_view manifest = "manifest.json";
 /// The message of an exception of a compiled library, without the stack frames that it contains.
 std::string message_of_library(const std::exception& error) {
   std::string text = error.what();
-  if (!shows_frames()) text.resize(std::min(text.find("\nException raised from"), text.size()));
+  if (!shows_frames())
+    for (const auto* begin : {"\nException raised from", "\nframe #0"})
+      text.resize(std::min(text.find(begin), text.size()));
   return text;
 }
 
-/// "bfloat16" or "no autocast"
+/// "with autocast to bfloat16"
 std::string precision_of(std::optional<torch::ScalarType> autocast) {
-  return autocast ? "autocast in " + dtype_name(*autocast) : "no autocast";
+  return autocast ? "with autocast to " + dtype_name(*autocast) : "without autocast";
 }
 
 void write(const std::filesystem::path& path, std::string_view bytes) {
@@ -103,8 +105,8 @@ std::vector<torch::Tensor> CompiledBackward::taken() {
   const std::lock_guard lock(mutex_);
   if (is_released_)
     throw Error(
-        fmt::format("{}: the backward pass of this step has run, which freed the gradients: a second one "
-                    "needs retain_graph",
+        fmt::format("{}: the backward pass of this step has already run and freed the gradients: for a "
+                    "second one, the first needs retain_graph",
                     model_));
   auto result = is_last_ ? std::move(gradients_) : gradients_;
   is_released_ = is_last_;
@@ -116,15 +118,13 @@ std::vector<torch::Tensor> CompiledBackward::taken() {
 
 torch::autograd::variable_list CompiledBackward::apply(torch::autograd::variable_list&& given) {
   if (at::GradMode::is_enabled())
-    throw Error(
-        fmt::format("{}: the backward pass of a compiled graph can't create a graph: compiled_graph=off "
-                    "computes without it",
-                    model_));
+    throw Error(fmt::format(
+        "{}: a compiled graph can't be differentiated twice (create_graph): set compiled_graph=off", model_));
   for (std::size_t i = 1; i < given.size(); ++i)
     if (given[i].defined())
       throw Error(
-          fmt::format("{}: a gradient is asked for its output {}, but the compiled graph has only those of "
-                      "the loss: compiled_graph=off computes without it",
+          fmt::format("{}: the compiled graph has gradients of the loss only, not of the output {}: set "
+                      "compiled_graph=off",
                       model_, outputs_[i - 1]));
   if (!given.front().defined()) return torch::autograd::variable_list(num_outputs());
   auto gradients = taken();
@@ -208,7 +208,7 @@ CompiledGraphs::Found CompiledGraphs::find(torch::Device device, std::optional<t
   }
   if (!unmet.empty()) return {nullptr, unmet};
   return {nullptr,
-          fmt::format("the file has no compiled graph for {} with {}",
+          fmt::format("the file has no compiled graph for {} {}",
                       torch::DeviceTypeName(device.type(), /*lower_case=*/true), precision_of(autocast))};
 }
 

@@ -134,9 +134,9 @@ std::vector<CompiledEntry> read_compiled_manifest(std::string_view text, std::st
 std::string unmet_requirement(const CompiledEntry& entry, std::string_view torch, const Processor& processor,
                               std::string_view capability) {
   if (series(entry.torch) != series(torch))
-    return fmt::format("it was compiled for LibTorch {}, and this is {}", printable(entry.torch), torch);
+    return fmt::format("it was compiled for LibTorch {}, but this is {}", printable(entry.torch), torch);
   if (entry.processor.machine != processor.machine)
-    return fmt::format("it was compiled for {}, and this machine is {}", printable(entry.processor.machine),
+    return fmt::format("it was compiled for {}, but this machine is {}", printable(entry.processor.machine),
                        processor.machine);
   std::vector<std::string> missing;
   for (const auto& feature : entry.processor.features)
@@ -145,7 +145,7 @@ std::string unmet_requirement(const CompiledEntry& entry, std::string_view torch
     return fmt::format("it was compiled for a processor with {}, which this one lacks",
                        fmt::join(missing, ", "));
   if (!capability.empty() && entry.capability != capability)
-    return fmt::format("it was compiled for GPUs of compute capability {}, and this one has {}",
+    return fmt::format("it was compiled for GPUs of compute capability {}, but this one has {}",
                        printable(entry.capability), capability);
   return "";
 }
@@ -162,7 +162,7 @@ std::string CompiledSpec::why_not(const std::vector<torch::Tensor>& given, torch
     if (input.kind == CompiledInput::Kind::scale) continue;
     if (!tensor.defined()) return fmt::format("the batch has no {}", printable(input.name));
     if (tensor.device() != device)
-      return fmt::format("{} is on {}, and the model on {}", input.title(), tensor.device().str(),
+      return fmt::format("{} is on {}, but the model is on {}", input.title(), tensor.device().str(),
                          device.str());
     if (tensor.layout() != torch::kStrided) return fmt::format("{} isn't a dense tensor", input.title());
     if (tensor.scalar_type() != input.dtype)
@@ -183,18 +183,20 @@ std::string CompiledSpec::why_not(const std::vector<torch::Tensor>& given, torch
       const auto& symbol = symbols[size.symbol];
       auto& value = values[size.symbol];
       if (value >= 0 && value != sizes[k])
-        return refused(fmt::format("the same size as elsewhere, here {}", value));
+        return refused(fmt::format("equal sizes, and another is {}", value));
       value = sizes[k];
       if (value < symbol.least || value > symbol.most.value_or(std::numeric_limits<std::int64_t>::max()))
         return refused(symbol.most ? fmt::format("{} to {}", symbol.least, *symbol.most)
                                    : fmt::format("at least {}", symbol.least));
     }
-    if (input.kind == CompiledInput::Kind::input) continue;
+    if (input.kind == CompiledInput::Kind::input) {
+      if (!tensor.requires_grad()) continue;
+      return fmt::format("{} requires a gradient, which the graph doesn't compute", input.title());
+    }
     if (!tensor.is_contiguous()) return fmt::format("{} isn't contiguous", input.title());
     if (input.kind == CompiledInput::Kind::parameter && tensor.requires_grad() != input.trains)
       return fmt::format(
-          "{} was {} when the graph was compiled, and is {}: compile it with the parameters frozen "
-          "that are to be",
+          "{} was {} when the graph was compiled, but is {} now: export fixes which parameters are frozen",
           input.title(), input.trains ? "trained" : "frozen", input.trains ? "frozen" : "trained");
   }
   return "";
@@ -288,7 +290,7 @@ class SpecReader {
                            : other.kind == output.kind && other.name == output.name;
     };
     if (std::ranges::any_of(spec_.outputs, is_same))
-      throw exported_fault(where, "another output is the same");
+      throw exported_fault(where, "it returns the same as another output");
     spec_.outputs.push_back(std::move(output));
   }
 
@@ -299,7 +301,7 @@ class SpecReader {
     });
     if (found == spec_.inputs.end()) throw exported_fault(where, "it takes no parameter {}", in_quotes(name));
     if (std::exchange(found->trains, true))
-      throw exported_fault(where, "parameter {} stands there twice", in_quotes(name));
+      throw exported_fault(where, "parameter {} is listed twice", in_quotes(name));
     return static_cast<std::size_t>(found - spec_.inputs.begin());
   }
 

@@ -1,5 +1,6 @@
-// Fuzzes a file of torch.export, or if it doesn't begin like an archive, the JSON of a program in it, which
-// no checksum protects then. Graphs are read and not run: what runs are LibTorch's operators.
+// Fuzzes a file of torch.export, or if it doesn't begin like an archive, the JSON of a program in it or of
+// its compiled graphs, which no checksum protects then. Graphs are read and not run: what runs are LibTorch's
+// operators.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "etude/formats/pt2_archive.hpp"
+#include "etude/model/exported_compiled_spec.hpp"
 #include "etude/model/exported_program.hpp"
 
 namespace {
@@ -54,6 +56,7 @@ void read_program(std::string_view json) {
   for (const auto& state : program.states) require(state.index < program.graph.inputs.size());
   for (const auto& input : program.inputs) require(input.index < program.graph.inputs.size());
   for (const auto output : program.outputs) require(output < program.graph.outputs.size());
+  require(program.output_places.size() == program.outputs.size());
   require(program.output_names.empty() || program.output_names.size() == program.outputs.size());
   etude::detail::follow_mode(program);
   std::vector<bool> absent(program.graph.inputs.size());
@@ -79,6 +82,16 @@ void read_tensors(const etude::Pt2Archive::NamedTensors& tensors) {
   }
 }
 
+void read_compiled_spec(std::string_view json) {
+  const auto spec = etude::detail::read_compiled_spec(json, "fuzz");
+  require(spec.scale < spec.inputs.size());
+  for (const auto& input : spec.inputs)
+    for (const auto& size : input.sizes) require(size.fixed >= 0 || size.symbol < spec.symbols.size());
+  for (const auto& output : spec.outputs)
+    if (output.kind == etude::detail::CompiledOutput::Kind::gradient)
+      require(output.source < spec.inputs.size() && spec.inputs[output.source].trains);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -87,11 +100,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (bytes.starts_with("PK")) {
       const etude::Pt2Archive archive(bytes, "fuzz");
       archive.extra_files();
+      if (const auto manifest = archive.compiled_file("manifest.json"))
+        etude::detail::read_compiled_manifest(*manifest, "fuzz");
       for (const auto& model : archive.models()) {
         read_tensors(archive.weights(model));
         read_tensors(archive.constants(model));
         read_program(archive.graph(model));
       }
+    } else if (bytes.starts_with(R"({"format")")) {
+      etude::detail::read_compiled_manifest(bytes, "fuzz");
+    } else if (bytes.starts_with(R"({"inputs")")) {
+      read_compiled_spec(bytes);
     } else {
       read_program(bytes);
     }

@@ -1,5 +1,9 @@
 #pragma once
 
+#ifndef ETUDE_EXPORTED
+#error "etude/libtorch/compiled_library.hpp needs a library: link etude::exported"
+#endif
+
 #include <torch/types.h>
 
 #include <cstddef>
