@@ -56,7 +56,7 @@ int main(int argc, char** argv) {
       std::move(options), Clock{.warmup = warmup, .steps = steps}, Losses{});
   trainer.train();
   if (argc > 8) trainer.save_model(argv[8]);
-  const auto losses = torch::stack(trainer.callback<Losses>().state.losses).to(torch::kDouble);
+  const auto losses = torch::stack(trainer.callback<Losses>().losses).to(torch::kDouble);
   const auto& clock = trainer.callback<Clock>();
   fmt::print("{}\n",
              nlohmann::json{{"seconds", clock.end - clock.begin},
