@@ -39,7 +39,7 @@ def models():
         OPERATORS.append(torch.library.Library("torchvision", "FRAGMENT"))
         for name in ("nms", "qnms"):
             OPERATORS[0].define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel, ViTConfig, ViTForImageClassification
+    from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, ViTConfig, ViTForImageClassification
 
     def text(rows, length, vocabulary, classes=None):
         ids = torch.randint(0, vocabulary, (rows, length))
@@ -56,13 +56,19 @@ def models():
                       hidden_dropout_prob=0, attention_probs_dropout_prob=0)
     vit = ViTConfig(hidden_size=64, num_hidden_layers=4, num_attention_heads=4, intermediate_size=256, image_size=32, patch_size=8, num_labels=10,
                     hidden_dropout_prob=0, attention_probs_dropout_prob=0)
+    llama = LlamaConfig(vocab_size=256, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=176, max_position_embeddings=64,
+                        bos_token_id=0, eos_token_id=0, use_cache=False)
     pixels = lambda rows: {"pixel_values": torch.rand(rows, 3, 32, 32), "labels": torch.randint(0, 10, (rows,))}
+    segments = lambda rows: {"pixel_values": torch.rand(rows, 3, 32, 32), "labels": torch.randint(0, 4, (rows, 32, 32))}
     return {
         "gpt2 of width 64": (*gpt2(64, 2, 4, 256, 32), 8, 200, 20),
         "gpt2 of width 768 and 2 layers": (*gpt2(768, 2, 12, 5000, 64), 4, 20, 5),
         "bert of width 64": (lambda: BertForSequenceClassification(bert), lambda rows: text(rows, 32, 1000, 2), 8, 200, 20),
         "vit of width 64": (lambda: ViTForImageClassification(vit), pixels, 8, 150, 20),
+        "llama of width 64": (lambda: LlamaForCausalLM(llama), lambda rows: text(rows, 32, 256), 8, 200, 20),
+        "lstm of width 64": (lstm, lambda rows: {name: value for name, value in text(rows, 32, 256).items() if name != "attention_mask"}, 8, 100, 20),
         "resnet18 at 32x32": (resnet, pixels, 8, 20, 5),
+        "unet at 32x32": (unet, segments, 8, 40, 5),
     }
 
 
@@ -81,6 +87,54 @@ def resnet():
             return {"loss": loss, "logits": logits}
 
     return Classifier()
+
+
+def lstm():
+    import torch
+
+    class LanguageModel(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = torch.nn.Embedding(256, 64)
+            self.lstm = torch.nn.LSTM(64, 64, num_layers=2, batch_first=True)
+            self.head = torch.nn.Linear(64, 256)
+
+        def forward(self, input_ids, labels=None):
+            logits = self.head(self.lstm(self.embedding(input_ids))[0])
+            loss = None if labels is None else torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+            return {"loss": loss, "logits": logits}
+
+    return LanguageModel()
+
+
+def unet():
+    import torch
+
+    def block(inputs, outputs):
+        layers = [layer for n in (inputs, outputs) for layer in (torch.nn.Conv2d(n, outputs, 3, padding=1, bias=False), torch.nn.BatchNorm2d(outputs), torch.nn.ReLU())]
+        return torch.nn.Sequential(*layers)
+
+    class UNet(torch.nn.Module):
+        """Three levels of 16 to 64 channels, which classify each pixel."""
+
+        def __init__(self):
+            super().__init__()
+            self.down1, self.down2, self.middle = block(3, 16), block(16, 32), block(32, 64)
+            self.up2, self.join2 = torch.nn.ConvTranspose2d(64, 32, 2, stride=2), block(64, 32)
+            self.up1, self.join1 = torch.nn.ConvTranspose2d(32, 16, 2, stride=2), block(32, 16)
+            self.head = torch.nn.Conv2d(16, 4, 1)
+
+        def forward(self, pixel_values, labels=None):
+            half = torch.nn.functional.max_pool2d
+            level1 = self.down1(pixel_values)
+            level2 = self.down2(half(level1, 2))
+            x = self.up2(self.middle(half(level2, 2)))
+            x = self.up1(self.join2(torch.cat([level2, x], 1)))
+            logits = self.head(self.join1(torch.cat([level1, x], 1)))
+            loss = None if labels is None else torch.nn.functional.cross_entropy(logits, labels)
+            return {"loss": loss, "logits": logits}
+
+    return UNet()
 
 
 class Clock:
@@ -108,7 +162,7 @@ def make(name, folder):
 
 
 def groups(model):
-    decays = lambda name: not name.endswith("bias") and "norm" not in name.lower() and "ln_" not in name and "bn" not in name
+    decays = lambda name: "bias" not in name and "norm" not in name.lower() and "ln_" not in name and "bn" not in name
     named = dict(model.named_parameters())
     return [{"params": [p for n, p in named.items() if decays(n)], "weight_decay": DECAY}, {"params": [p for n, p in named.items() if not decays(n)], "weight_decay": 0.0}]
 
