@@ -1,8 +1,13 @@
 """Measures the training steps/s of models that Python exported, compared with ways to train them in Python. Writes exported.md
 and exported.json.
 
-Every run is a separate process. In each round every contestant trains each model from the same weights on the same batches, in a
-random order of contestants.
+    .venv/bin/python bench/exported/run.py --program build/bench/bench/exported_bench --output build
+    python bench/exported/run.py --device cuda --bf16 --program ... --output ...     tokens/s of GPT-2 on a GPU
+
+The contestants: etude runs the exported graph operator by operator, etude_compiled its compiled training step; eager and compile
+are a loop in PyTorch, without and with torch.compile; transformers is Hugging Face's Trainer. Every run is a separate process.
+In each round every contestant trains each model from the same weights on the same batches, in a random order of contestants.
+The script needs Python's torch to be the LibTorch of exported_bench, with the same device.
 """
 
 import argparse
@@ -15,18 +20,21 @@ import sys
 import tempfile
 import time
 import warnings
+import zipfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "train"))  # first, since this folder has a run.py too
 sys.path += [str(HERE.parent.parent / "tools"), str(HERE.parent.parent / ".venv" / "vision")]
-from run import PeerFailed, left_out_table, say  # noqa: E402
+from run import PeerFailed, left_out_table, say, table  # noqa: E402
 
 RATE, DECAY, NORM = 1e-4, 0.01, 1.0
-CONTESTANTS = ["etude", "eager", "compile", "transformers"]
+CONTESTANTS = ["etude", "etude_compiled", "eager", "compile", "transformers"]
 # The allowed relative differences of the last loss. Batch norms of a few values amplify rounding: changing weights by 1e-7 changes
 # eager PyTorch's loss by 5e-2.
 TOLERANCES = {"resnet18 at 32x32": 5e-2}
+TOLERANCE, TOLERANCE_BF16 = 5e-3, 5e-2
+ON_GPU = ["gpt2 small"]  # measured by default on a GPU; the others on the CPU
 OPERATORS = []
 PASSES = 64  # batches of data, which repeat
 
@@ -66,9 +74,10 @@ def models():
         "bert of width 64": (lambda: BertForSequenceClassification(bert), lambda rows: text(rows, 32, 1000, 2), 8, 200, 20),
         "vit of width 64": (lambda: ViTForImageClassification(vit), pixels, 8, 150, 20),
         "llama of width 64": (lambda: LlamaForCausalLM(llama), lambda rows: text(rows, 32, 256), 8, 200, 20),
-        "lstm of width 64": (lstm, lambda rows: {name: value for name, value in text(rows, 32, 256).items() if name != "attention_mask"}, 8, 100, 20),
+        "lstm of width 64": (lstm, lambda rows: {name: value for name, value in text(rows, 16, 256).items() if name != "attention_mask"}, 8, 100, 20),
         "resnet18 at 32x32": (resnet, pixels, 8, 20, 5),
         "unet at 32x32": (unet, segments, 8, 40, 5),
+        "gpt2 small": (*gpt2(768, 12, 12, 50257, 1024), 8, 20, 5),
     }
 
 
@@ -138,17 +147,25 @@ def unet():
 
 
 class Clock:
-    def __init__(self, warmup, steps):
-        self.warmup, self.steps, self.calls = warmup, steps, 0
+    def __init__(self, warmup, steps, device):
+        self.warmup, self.steps, self.device, self.calls = warmup, steps, device, 0
 
     def tick(self):
-        if self.calls == 0:
-            self.first = time.time()
+        """Called at the beginning of each step."""
+        if self.calls == 1:
+            self.first = self.now()  # the first step has ended
         if self.calls == self.warmup:
-            self.begin = time.time()
+            self.begin = self.now()
         if self.calls == self.warmup + self.steps:
-            self.end = time.time()
+            self.end = self.now()
         self.calls += 1
+
+    def now(self):
+        if self.device == "cuda":
+            import torch
+
+            torch.cuda.synchronize()
+        return time.time()
 
 
 def make(name, folder):
@@ -167,12 +184,13 @@ def groups(model):
     return [{"params": [p for n, p in named.items() if decays(n)], "weight_decay": DECAY}, {"params": [p for n, p in named.items() if not decays(n)], "weight_decay": 0.0}]
 
 
-def loop(name, folder, clock, steps, compiled=False):
+def loop(name, folder, clock, steps, bf16, compiled=False):
     import torch
 
+    device = clock.device
     model, data, batch = make(name, folder)
+    model.to(device)
     optimizer = torch.optim.AdamW(groups(model), lr=RATE, fused=True)
-    rows = len(next(iter(data.values())))
     call = torch.compile(model) if compiled else model
     dataset = torch.utils.data.TensorDataset(*data.values())
     loader = torch.utils.data.DataLoader(dataset, batch_size=batch)
@@ -185,14 +203,15 @@ def loop(name, folder, clock, steps, compiled=False):
             values = next(batches)
         clock.tick()
         optimizer.zero_grad()
-        loss = call(**dict(zip(data, values)))["loss"]
+        with torch.autocast(device, torch.bfloat16, enabled=bf16):
+            loss = call(**{key: value.to(device) for key, value in zip(data, values)})["loss"]
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), NORM)
         optimizer.step()
     return loss.item()
 
 
-def trainer(name, folder, clock, steps):
+def trainer(name, folder, clock, steps, bf16):
     import torch
     import transformers
 
@@ -219,13 +238,14 @@ def trainer(name, folder, clock, steps):
             clock.tick()
 
     arguments = transformers.TrainingArguments(output_dir=str(folder / "trainer"), per_device_train_batch_size=batch, max_steps=steps, learning_rate=RATE,
-                                               weight_decay=DECAY, lr_scheduler_type="constant", save_strategy="no", report_to="none", use_cpu=True, disable_tqdm=True)
+                                               weight_decay=DECAY, lr_scheduler_type="constant", save_strategy="no", report_to="none", use_cpu=clock.device == "cpu", bf16=bf16,
+                                               disable_tqdm=True)
     ours = Ordered(model, arguments, train_dataset=Rows(), callbacks=[Ticks()])
     ours.train()
     return ours.last.item()
 
 
-def contest(contestant, name, folder, started):
+def contest(contestant, name, folder, started, device, bf16):
     """Runs a Python contestant once; prints the same line as exported_bench."""
     warnings.filterwarnings("ignore")
     answers = os.fdopen(os.dup(1), "w")
@@ -234,16 +254,19 @@ def contest(contestant, name, folder, started):
 
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     _, _, _, steps, warmup = models()[name]
-    clock = Clock(warmup, steps)
+    clock = Clock(warmup, steps, device)
     total = warmup + steps + 1
-    loss = trainer(name, folder, clock, total) if contestant == "transformers" else loop(name, folder, clock, total, contestant == "compile")
+    loss = trainer(name, folder, clock, total, bf16) if contestant == "transformers" else loop(name, folder, clock, total, bf16, contestant == "compile")
     # Unlike ru_maxrss, this leaves out the memory of the process that started it.
     peak = next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith("VmHWM"))
-    print(json.dumps({"seconds": clock.end - clock.begin, "startup": clock.first - started, "loss": loss, "peak_memory": peak}), file=answers)
+    answer = {"seconds": clock.end - clock.begin, "startup": clock.first - started, "loss": loss, "peak_memory": peak}
+    if device == "cuda":
+        answer["peak_device_memory"] = torch.cuda.max_memory_allocated()
+    print(json.dumps(answer), file=answers)
 
 
-def prepare(name, folder):
-    """Writes the weights, the data and the exported model for all contestants."""
+def prepare(name, folder, options):
+    """Writes the weights, the data and the exported models for all contestants. Returns the costs of the exports."""
     import torch
     from export import export_model
     from safetensors.torch import save_file
@@ -254,17 +277,37 @@ def prepare(name, folder):
     data = inputs(batch * PASSES)
     torch.save(model.state_dict(), folder / "weights.pt")
     save_file(data, folder / "data.safetensors")
-    export_model(model, {key: value[:batch] for key, value in data.items()}, folder / "model.pt2")
+    costs = {}
+
+    def export(contestant, **compiled):
+        """The seconds that the export takes, and the bytes of its native code."""
+        file = folder / f"{contestant}.pt2"
+        begin = time.perf_counter()
+        export_model(model, {key: value[:batch] for key, value in data.items()}, file, **compiled)
+        seconds = time.perf_counter() - begin
+        with zipfile.ZipFile(file) as archive:
+            code = sum(entry.file_size for entry in archive.infolist() if entry.filename.endswith(".so"))
+        costs[contestant] = {"seconds": seconds, "code": code}
+
+    export("etude")
+    if "etude_compiled" in options.contestants:
+        export("etude_compiled", compile=options.device, **({"autocast": "bfloat16"} if options.bf16 else {}))
+        torch.cuda.empty_cache()
+    return costs
 
 
 def run(contestant, name, folder, options):
     _, _, batch, steps, warmup = models()[name]
     started = time.time()
-    if contestant == "etude":
-        command = [options.program.resolve(), folder / "model.pt2", folder / "data.safetensors", "own", batch, warmup, steps, started]
+    if contestant.startswith("etude"):
+        command = [options.program.resolve(), folder / f"{contestant}.pt2", folder / "data.safetensors", "own", batch, warmup, steps, started, "-"]
+        command += ["--use_cpu", options.device == "cpu", "--bf16", options.bf16]
+        command += ["--compiled_graph", "required" if contestant == "etude_compiled" else "off"]
     else:
-        command = [sys.executable, __file__, "--contest", contestant, "--model", name, "--folder", folder, "--started", started]
-    environment = os.environ | {"OMP_NUM_THREADS": str(options.threads), "MKL_NUM_THREADS": str(options.threads)}
+        command = [sys.executable, __file__, "--contest", contestant, "--model", name, "--folder", folder, "--started", started, "--device", options.device]
+        command += ["--bf16"] * options.bf16
+    # torch.compile finds its code in this cache from the second round on.
+    environment = os.environ | {"OMP_NUM_THREADS": str(options.threads), "MKL_NUM_THREADS": str(options.threads), "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}
     ran = subprocess.run([str(word) for word in command], capture_output=True, text=True, env=environment, cwd=folder)
     if ran.returncode != 0:
         if contestant in ("etude", "eager"):
@@ -273,17 +316,40 @@ def run(contestant, name, folder, options):
     return json.loads(ran.stdout.splitlines()[-1])
 
 
-def table(results):
-    names = [name for name in CONTESTANTS if name in next(iter(results.values()))]
-    lines = ["| model | eager PyTorch, steps/s | " + " | ".join(f"{n}, ratio" for n in names if n != "eager") + " | peak MB: " + ", ".join(names) + " | s to the first step: " + ", ".join(names) + " |"]
-    lines.append("|" + "---|" * (lines[0].count("|") - 1))
-    for model, runs in results.items():
-        median = lambda name, key: statistics.median(r[key] for r in runs[name])
-        ratio = lambda name: statistics.median(e["seconds"] / r["seconds"] for e, r in zip(runs["eager"], runs[name]))
-        steps = models()[model][3]
-        lines.append(f"| {model} | {steps / median('eager', 'seconds'):.1f} | " + " | ".join(f"{ratio(n):.2f}" for n in names if n != "eager")
-                     + " | " + ", ".join(f"{median(n, 'peak_memory') / 1e6:.0f}" for n in names) + " | " + ", ".join(f"{median(n, 'startup'):.1f}" for n in names) + " |")
-    return "\n".join(lines) + "\n"
+def report(results, contestants):
+    """The tables, from the results of the models by name."""
+
+    def of_each(head, cell, names=contestants):
+        """A row for each model, and a column for each contestant. `cell` formats a contestant's runs, given all runs too."""
+        names = [name for name in names if any(name in result["runs"] for result in results.values())]
+        rows = [[model, *head(result).values(), *(cell(result["runs"][name], result) if name in result["runs"] else "—" for name in names)] for model, result in results.items()]
+        return table(["model", *head(next(iter(results.values()))), *names], rows)
+
+    none = lambda result: {}
+    median = lambda runs, key: statistics.median(run[key] for run in runs)
+    ratio = lambda one, other: statistics.median(a["seconds"] / b["seconds"] for a, b in zip(one, other))
+    megabytes = lambda key: lambda runs, _: f"{median(runs, key) / 1e6:.0f}"
+
+    def startup(runs, result):
+        compiles = runs is result["runs"].get("compile")
+        return f"{median(runs, 'startup'):.1f}" + (f" ({runs[0]['startup']:.0f} without its cache)" if compiles else "")
+
+    def speed(result):
+        runs = result["runs"]
+        both = {"etude_compiled", "compile"} <= runs.keys()
+        return {"eager, steps/s": f"{result['steps'] / median(runs['eager'], 'seconds'):.1f}",
+                "etude_compiled as a multiple of compile": f"{ratio(runs['compile'], runs['etude_compiled']):.2f}" if both else "—"}  # fmt: skip
+
+    text = "Steps/s as multiples of eager PyTorch's:\n\n" + of_each(speed, lambda runs, result: f"{ratio(result['runs']['eager'], runs):.2f}", [name for name in contestants if name != "eager"])
+    if any(result["tokens"] for result in results.values()):
+        tokens = lambda runs, result: f"{result['tokens'] * result['steps'] / median(runs, 'seconds'):,.0f}" if result["tokens"] else "—"
+        text += "\nTokens/s:\n\n" + of_each(none, tokens)
+    text += "\nSeconds until the first step has ended:\n\n" + of_each(none, startup)
+    text += "\nPeak memory of the process, MB:\n\n" + of_each(none, megabytes("peak_memory"))
+    if all("peak_device_memory" in run for result in results.values() for runs in result["runs"].values() for run in runs):
+        text += "\nPeak memory of tensors on the GPU, MB:\n\n" + of_each(none, megabytes("peak_device_memory"))
+    rows = [[model, *(f"{cost['seconds']:.0f}" for cost in result["export"].values()), f"{list(result['export'].values())[-1]['code'] / 1e6:.1f}"] for model, result in results.items()]
+    return text + "\nThe export, s, and its native code, MB:\n\n" + table(["model", *next(iter(results.values()))["export"], "code"], rows)
 
 
 def main():
@@ -292,44 +358,57 @@ def main():
     parser.add_argument("--output", type=Path, help="folder for exported.md and exported.json")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--models", type=lambda s: s.split(","))
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--bf16", action="store_true", help="train under bf16 autocast")
+    parser.add_argument("--models", type=lambda s: s.split(","), help=f"default: {', '.join(ON_GPU)} on a GPU, all others on the CPU")
     parser.add_argument("--contestants", type=lambda s: s.split(","), default=CONTESTANTS)
     parser.add_argument("--quick", action="store_true", help="one round of etude and eager PyTorch, as a smoke test")
     for name, kind in (("contest", str), ("model", str), ("folder", Path), ("started", float)):
         parser.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.contest:
-        return contest(options.contest, options.model, options.folder, options.started)
+        return contest(options.contest, options.model, options.folder, options.started, options.device, options.bf16)
     if options.quick:
         options.rounds, options.contestants = 1, ["etude", "eager"]
     warnings.filterwarnings("ignore")
-    chosen = options.models or list(models())
+    options.output.mkdir(parents=True, exist_ok=True)
+    if options.device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            (options.output / "exported.md").write_text("There is no GPU.\n")
+            return
+    chosen = options.models or (ON_GPU if options.device == "cuda" else [name for name in models() if name not in ON_GPU])
     results, wrong, left_out = {}, [], {}
     with tempfile.TemporaryDirectory() as top:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{top}/cache"  # so that each export compiles
         for number, name in enumerate(chosen):
             folder = Path(top) / str(number)
             folder.mkdir()
-            prepare(name, folder)
-            results[name] = {contestant: [] for contestant in options.contestants}
+            costs = prepare(name, folder, options)
+            _, inputs, batch, steps, _ = models()[name]
+            tokens = inputs(batch).get("input_ids")
+            contestants, runs = list(options.contestants), {contestant: [] for contestant in options.contestants}
             for turn in range(options.rounds):
-                for contestant in random.sample(options.contestants, len(options.contestants)):
+                for contestant in random.sample(contestants, len(contestants)):
                     try:
-                        results[name][contestant].append(run(contestant, name, folder, options))
+                        runs[contestant].append(run(contestant, name, folder, options))
                     except PeerFailed as failure:
                         say(f"left out: {contestant}, {failure}")
-                        left_out[contestant] = str(failure)
-                        options.contestants.remove(contestant)
-                        for runs in results.values():
-                            runs.pop(contestant)
-                print(f"{name}, round {turn + 1} of {options.rounds}", file=sys.stderr, flush=True)
-            expected = results[name]["eager"][0]["loss"]
-            wrong += [f"{contestant}, {name}: {runs[0]['loss']} instead of {expected}" for contestant, runs in results[name].items() if abs(runs[0]["loss"] - expected) > TOLERANCES.get(name, 5e-3) * abs(expected)]
-    text = f"Medians of {options.rounds} rounds, {options.threads} thread{'s' * (options.threads > 1)}.\n\n" + table(results)
+                        left_out[f"{contestant}, {name}"] = str(failure)
+                        contestants.remove(contestant)
+                        del runs[contestant]
+                say(f"{name}, round {turn + 1} of {options.rounds}")
+            expected = runs["eager"][0]["loss"]
+            tolerance = TOLERANCE_BF16 if options.bf16 else TOLERANCES.get(name, TOLERANCE)
+            wrong += [f"{contestant}, {name}: {answers[0]['loss']} instead of {expected}" for contestant, answers in runs.items() if abs(answers[0]["loss"] - expected) > tolerance * abs(expected)]
+            results[name] = {"batch": batch, "steps": steps, "tokens": None if tokens is None else tokens.numel(), "export": costs, "runs": runs}
+    precision = "bf16 autocast" if options.bf16 else "float32"
+    text = f"Medians of {options.rounds} round{'s' * (options.rounds > 1)}, {options.device}, {precision}, {options.threads} thread{'s' * (options.threads > 1)}.\n\n" + report(results, options.contestants)
     if left_out:
         text += "\n" + left_out_table(left_out)
-    options.output.mkdir(parents=True, exist_ok=True)
     (options.output / "exported.md").write_text(text)
-    (options.output / "exported.json").write_text(json.dumps(results, indent=1) + "\n")
+    (options.output / "exported.json").write_text(json.dumps({"device": options.device, "precision": precision, "threads": options.threads, "models": results}, indent=1) + "\n")
     print("\n" + text)
     if wrong:
         sys.exit("not the same work, for the losses differ:\n" + "\n".join(wrong))
