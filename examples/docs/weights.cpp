@@ -2,6 +2,7 @@
 /// docs/exported-models.md and docs/several-processes.md show.
 
 #include <etude/checkpoint/load_weights.hpp>
+#include <etude/model/load_exported.hpp>
 
 #include "common.hpp"
 
@@ -128,4 +129,21 @@ void reuse() {
       "weights are read");
 }
 
-int main() { return run(load, groups, unfreeze, units, reuse); }
+void compiled() try {
+  auto args = small_arguments();
+  const auto examples = points(400);
+  // [compiled]
+  args.compiled_graph = etude::CompiledGraphMode::required;
+  etude::Trainer<> trainer(
+      {.model = etude::load_exported("model.pt2", {.run_compiled_code = true}),
+       .args = args,
+       .train_dataset = examples});
+  // [/compiled]
+  check(false, "there is no model.pt2");
+} catch (const etude::CheckpointError& error) {
+  check(
+      std::string_view(error.what()).find("model.pt2") != std::string::npos,
+      "the error names the file");
+}
+
+int main() { return run(load, groups, unfreeze, units, reuse, compiled); }
