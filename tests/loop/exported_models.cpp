@@ -7,14 +7,17 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "common/exported_model.hpp"
+#include "common/fault_of.hpp"
 #include "common/folder.hpp"
 #include "common/ranks.hpp"
 #include "common/sines.hpp"
 #include "common/toy.hpp"
+#include "etude/base/message.hpp"
 #include "etude/parallel/distributed_data_parallel.hpp"
 #include "etude/trainer.hpp"
 
@@ -118,6 +121,21 @@ TEST_CASE("parameters of an exported model that are frozen by name keep their va
     CAPTURE(name);
     CHECK(tensor.equal(start[name]) == name.starts_with("0."));
   }
+}
+
+TEST_CASE("an exported model without compiled graphs trains silently, unless one is required") {
+  auto args = arguments(4);
+  args.log_level = etude::LogLevel::warning;
+  std::string messages;
+  const auto before =
+      etude::set_message_handler([&](std::string_view, std::string_view text) { messages += text; });
+  etude::Trainer<>(problem(exported(), args)).train();
+  etude::set_message_handler(before);
+  CHECK(messages == "");
+  args.compiled_graph = etude::CompiledGraphMode::required;
+  CHECK(toy::fault_of<etude::ArgumentError>([&] { etude::Trainer<>(problem(exported(), args)).train(); }) ==
+        "compiled_graph is required: must be auto or off, since ExportedModule has no compiled "
+        "graph (etude::load_exported loads those of a file with run_compiled_code = true)");
 }
 
 TEST_CASE("in two processes, an exported model trains as one that is written in C++, sharded or not") {

@@ -76,6 +76,9 @@ class ExportedModuleImpl : public torch::nn::Module, public HasNormParameters, p
   /// loaded. Several threads take turns.
   Result forward_compiled(const Tensors& inputs) override;
 
+  /// True if the program has asked for compiled graphs, whether or not the file has any.
+  bool has_compiled_graph() const override { return content_.compiled != nullptr; }
+
   /// A tensor that `forward` takes.
   struct Input {
     std::string name;
