@@ -329,6 +329,10 @@ TEST_CASE("a mistake is one line that names the argument, the value and what is 
             "exit 2", "there is no option 'treshold'"},
            {joined(kind, Words{"--callback", "TerminateOnNaNCallback:triggered=true"}), "exit 2",
             "callback TerminateOnNaNCallback: there is no option 'triggered'"},
+           {joined(kind, Words{"--compiled_graph", "required"}), "exit 2",
+            "compiled_graph is required: run_compiled_code must be true, which runs native code"},
+           {joined(kind, Words{"--compiled_graph", "required", "--run_compiled_code", "true"}), "exit 2",
+            "compiled_graph is required: must be auto or off, since loss is set"},
            {joined(kind, Words{"--compute_metrics", "acuracy"}), "exit 2", "did you mean 'accuracy'?"},
            {joined(kind, Words{"--hp_space", R"({"learning_rate": [1]})"}), "exit 2",
             "hp_space is given: hyperparameter_search must be, too"},
@@ -355,8 +359,9 @@ TEST_CASE("a mistake is one line that names the argument, the value and what is 
 TEST_CASE("the help of train lists the training arguments and those of its own") {
   const auto ran = run({"train", "--help"});
   CHECK(ran.end == "exit 0");
-  for (const auto* word : {"--learning_rate", "--train_dataset", "--compute_metrics", "--callback",
-                           "--token_type", "--hp_space", "--label_column"})
+  for (const auto* word :
+       {"--learning_rate", "--train_dataset", "--compute_metrics", "--callback", "--token_type", "--hp_space",
+        "--label_column", "--compiled_graph", "--run_compiled_code"})
     CHECK_MESSAGE(contains(ran.out, word), word);
   CHECK(contains(run({"--help"}).out, "train "));
 }

@@ -65,6 +65,10 @@ struct TrainFiles {
       (bool, random_flip, "mirror half of the images of the training", false),
       (std::vector<std::string>, callback,
        "a callback by its name, with options as NAME:option=value,option=value", {}),
+      (bool, run_compiled_code,
+       "let compiled_graph use the compiled graphs of the model's file, which are native code: only for a "
+       "file that you trust",
+       false),
       (std::string, resume_from_checkpoint,
        "newest: the newest checkpoint in output_dir, if there is one; none: begin anew; or the folder of a "
        "checkpoint",

@@ -164,8 +164,8 @@ struct NamedTrainer final
   }
 };
 
-etude::ExportedModule loaded(const ModelArguments& args) {
-  auto model = etude::load_exported(args.model);
+etude::ExportedModule loaded(const ModelArguments& args, const etude::LoadExportedOptions& how) {
+  auto model = etude::load_exported(args.model, how);
   if (!args.weights.empty()) {
     const auto report = etude::load_weights(*model, args.weights);
     if (!report.is_complete()) etude::print(stderr, "etude: {}: {}\n", args.weights, report.text());
@@ -176,8 +176,13 @@ etude::ExportedModule loaded(const ModelArguments& args) {
 /// The model and its data, as the arguments name them.
 class Task {
  public:
-  Task(TrainingArguments args, const ModelArguments& model, const DataArguments& data)
-      : args_(std::move(args)), model_args_(model), model_(loaded(model)), reader_(reader_for(data)) {}
+  Task(TrainingArguments args, const ModelArguments& model, const DataArguments& data,
+       const etude::LoadExportedOptions& how = {})
+      : args_(std::move(args)),
+        model_args_(model),
+        how_(how),
+        model_(loaded(model, how)),
+        reader_(reader_for(data)) {}
 
   const TrainingArguments& args() const { return args_; }
   const etude::ExportedModule& model() const { return model_; }
@@ -187,7 +192,7 @@ class Task {
   etude::TrainerOptions options(const TrainingArguments& args, bool anew = false) const {
     etude::TrainerOptions options{.args = args, .loss = loss_named(model_args_.loss)};
     if (anew)
-      options.model_init = [model = model_args_] { return etude::Model(loaded(model)); };
+      options.model_init = [model = model_args_, how = how_] { return etude::Model(loaded(model, how)); };
     else
       options.model = model_;
     options.compute_metrics =
@@ -214,6 +219,7 @@ class Task {
 
   TrainingArguments args_;
   ModelArguments model_args_;
+  etude::LoadExportedOptions how_;
   etude::ExportedModule model_;
   DatasetReader reader_;
 };
@@ -292,7 +298,11 @@ etude::TrainOptions resume_options(const std::string& from) {
 
 void run_training(const TrainingArguments& given, const ModelArguments& model, const DataArguments& data,
                   const TrainFiles& files) {
-  Task task(given, model, data);
+  if (given.compiled_graph == etude::CompiledGraphMode::required && !files.run_compiled_code)
+    throw etude::ArgumentError(
+        "compiled_graph is required: run_compiled_code must be true, which runs native code from the model's "
+        "file");
+  Task task(given, model, data, {.run_compiled_code = files.run_compiled_code});
   check_loss(model, task.model());
   const auto train_set =
       task.reader().read(files.train_dataset, {files.random_resized_crop, files.random_flip});
