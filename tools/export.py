@@ -645,7 +645,14 @@ def export_any(model, inputs, output, files, loss, **compiling):
         return without, export_model(model, without, output, files, **compiling)[1]
 
 
-LOSSES = ("cross_entropy", "mse_loss", "l1_loss", "smooth_l1_loss", "binary_cross_entropy_with_logits")
+LOSSES = {  # the names that `etude train --loss` takes
+    "cross_entropy": torch.nn.functional.cross_entropy,
+    "bce_with_logits": torch.nn.functional.binary_cross_entropy_with_logits,
+    "mse": torch.nn.functional.mse_loss,
+    "l1": torch.nn.functional.l1_loss,
+    "huber": torch.nn.functional.huber_loss,
+    "smooth_l1": torch.nn.functional.smooth_l1_loss,
+}
 
 
 def example_labels(model, inputs, loss):
@@ -683,7 +690,7 @@ def main():
     parser.add_argument("--length", type=int, default=32, help="tokens in its texts")
     parser.add_argument("--image", type=int, help="width and height of its pictures for torchvision and timm; default: those of the pretrained weights")
     parser.add_argument("--seed", type=int, default=0, help="seed of random weights")
-    parser.add_argument("--loss", choices=LOSSES, help="make this function of torch, of the output and `labels`, the loss of a model that has none")
+    parser.add_argument("--loss", choices=LOSSES, help="make this loss of the output and `labels` a part of a model that computes none")
     parser.add_argument("--compile", choices=("cpu", "cuda"), nargs="?", const="cpu", help="add the compiled training step for a device; default: cpu")
     parser.add_argument("--autocast", choices=("bfloat16",), help="with --compile: add a step under autocast, too")
     parser.add_argument("--fixed_sizes", action="store_true", help="with --compile: compile for the example batch's sizes only")
@@ -695,7 +702,7 @@ def main():
     name = pathlib.Path(options.model.partition(":")[2]).stem
     output = options.output or f"{name}.pt2"
     try:
-        loss = getattr(torch.nn.functional, options.loss) if options.loss else None
+        loss = LOSSES.get(options.loss)
         if loss:
             inputs = inputs | {"labels": example_labels(model, inputs, options.loss)}
         inputs, varying = export_any(model, inputs, output, files, loss=loss, compile=options.compile, autocast=options.autocast, fixed_sizes=options.fixed_sizes)
