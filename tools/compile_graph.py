@@ -9,30 +9,35 @@ import copy
 import io
 import json
 import logging
+import operator
 import os
 import pathlib
 import platform
 import re
-import sys
 import tempfile
 import time
 import warnings
 from unittest import mock
 
-import sympy
 import torch
+
+VERSION = "2.13"
+if not torch.__version__.startswith(f"{VERSION}."):
+    raise ImportError(f"compiling needs torch {VERSION}, but this is {torch.__version__}")
+
+import sympy
 from torch._functorch.aot_autograd import aot_export_joint_simple
-from torch._guards import detect_fake_mode
+from torch._inductor.utils import fresh_cache
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.utils import _pytree as pytree
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
-VERSION = "2.13"
 KINDS = {InputKind.PARAMETER: "parameter", InputKind.BUFFER: "buffer", InputKind.CONSTANT_TENSOR: "constant", InputKind.USER_INPUT: "input"}
 # Instruction sets that compilers use by themselves, among the flags of an x86 processor.
 INSTRUCTIONS = re.compile(r"(sse|ssse|avx|amx|fma|bmi|vaes|vpclmulqdq|sha)\w*|sm[34]|f16c|popcnt|abm|movbe|adx|aes|pclmulqdq|gfni|movdiri|movdir64b|clwb|serialize")
+UNLIMITED = 2**48  # no tensor has a size above it
 
 
 class CannotCompile(Exception):
@@ -74,6 +79,8 @@ class Step:
                 continue
             if spec.kind not in KINDS:
                 raise CannotCompile(f"it takes {spec.arg.name}, which isn't a tensor")
+            if spec.kind is InputKind.USER_INPUT and spec.arg.name not in spelled:
+                raise CannotCompile(f"the graph takes {spec.arg.name}, which none of the inputs {', '.join(inputs)} is")
             name, tensor = spelled[spec.arg.name] if spec.kind is InputKind.USER_INPUT else (spec.target, state[spec.target])
             if id(tensor) not in found:
                 found[id(tensor)] = len(self.takes)
@@ -89,8 +96,11 @@ class Step:
         value = next(result.meta["val"] for spec, result in self.results if spec.arg is loss) if hasattr(loss, "name") else None
         if not isinstance(value, torch.Tensor) or value.dim() != 0:
             raise CannotCompile("its loss isn't a single number")
+        if not self.trained():
+            raise CannotCompile("it has no parameter that is trained")
 
     def trained(self):
+        """The indices in `takes` of the parameters that are trained."""
         return [index for index, (kind, _, tensor, _) in enumerate(self.takes) if kind == "parameter" and tensor.requires_grad]
 
     def forward(self, given, autocast):
@@ -108,35 +118,68 @@ class Step:
         return user[self.loss], others, buffers
 
 
-class Sizes:
-    """Symbols for the sizes that vary, and what tracing assumes about them.
+def symbols_of(step):
+    """Where each symbol of the exported sizes stands: {symbol: [(index in `takes`, dimension)]}."""
+    places = {}
+    for index, (*_, sizes) in enumerate(step.takes):
+        for dimension, size in enumerate(sizes):
+            if isinstance(size, torch.SymInt):
+                expression = size.node.shape_env.replace(size.node.expr)
+                if not expression.is_Integer:
+                    places.setdefault(expression, []).append((index, dimension))
+    return places
 
-    `joined` gives one symbol to all first sizes that are equal in the example, and one to all others that are: a batch's texts and
-    labels have the same length, which the export leaves open.
+
+def equal_sizes(step):
+    """Gives symbols whose sizes must be equal the same key. The export has different symbols for sizes that no operator compares
+    before it runs, such as those of a mask and its text, so this runs the graph with one size changed at a time."""
+    places, groups, keys = symbols_of(step), {}, {}
+    for symbol, ((index, dimension), *_) in places.items():
+        groups.setdefault((dimension == 0, step.takes[index][2].shape[dimension]), []).append(symbol)
+    for key, symbols in groups.items():
+        are_free = len(symbols) > 1 and all(runs_with_other_size(step, places[symbol]) for symbol in symbols)
+        keys |= {symbol: symbol if are_free else key for symbol in symbols}
+    return keys
+
+
+def runs_with_other_size(step, places):
+    tensors = [tensor.detach() for _, _, tensor, _ in step.takes]
+    for index, dimension in places:
+        size = tensors[index].shape[dimension]
+        rows = torch.arange(size - 1 if size > 2 else size + 1, device=tensors[index].device) % size
+        tensors[index] = tensors[index].index_select(dimension, rows)
+    try:
+        with torch.no_grad():
+            step.forward(tensors, None)
+    except Exception:
+        return False
+    return True
+
+
+class Sizes:
+    """Symbols for the sizes that vary, by the keys of `equal_sizes`, or none without keys, and what tracing assumes about them.
+
+    The exported program has an environment for its symbols, too, but that records no more assumptions.
     """
 
-    def __init__(self, step, way, learned):
+    def __init__(self, step, keys, learned=()):
         self.env = ShapeEnv()
         self.mode = torch._subclasses.FakeTensorMode(shape_env=self.env)
+        self.sizes = [list(tensor.shape) for _, _, tensor, _ in step.takes]
         self.hints, symbols, exported = {}, {}, {}
-        env = next((size.node.shape_env for *_, sizes in step.takes for size in sizes if isinstance(size, torch.SymInt)), None)
-        self.sizes = []
-        for _, _, tensor, sizes in step.takes:
-            self.sizes.append([])
-            for place, (size, example) in enumerate(zip(sizes, tensor.shape)):
-                expression = env.replace(size.node.expr) if isinstance(size, torch.SymInt) else None
-                if way == "fixed" or expression is None or expression.is_Integer:
-                    self.sizes[-1].append(example)
-                    continue
-                if not expression.is_Symbol:
-                    raise CannotCompile(f"a size is {expression}")
-                key = (place == 0, example) if way == "joined" else expression
-                if key not in symbols:
-                    symbols[key] = self.symbol(len(symbols), example)
-                exported[expression] = symbols[key].node.expr
-                self.sizes[-1].append(symbols[key])
+        for expression, places in symbols_of(step).items() if keys else ():
+            if not expression.is_Symbol:
+                raise CannotCompile(f"a size is {expression}")
+            index, dimension = places[0]
+            key = keys[expression]
+            if key not in symbols:
+                symbols[key] = self.symbol(len(symbols), self.sizes[index][dimension])
+            exported[expression] = symbols[key].node.expr
+            for index, dimension in places:
+                self.sizes[index][dimension] = symbols[key]
         if not exported:
             return
+        env = next(size.node.shape_env for *_, sizes in step.takes for size in sizes if isinstance(size, torch.SymInt))
         for expression, symbol in exported.items():
             limits = env.var_to_range[expression]
             self.assume(sympy.Ge(symbol, limits.lower))
@@ -149,7 +192,6 @@ class Sizes:
             self.assume(guard)
         for expression in learned:
             self.assume(expression)
-        self.described()  # what can't be described needs no tracing
 
     def symbol(self, index, example):
         source = torch._dynamo.source.ConstantSource(f"size_{index}")
@@ -185,12 +227,10 @@ class Sizes:
         for multiple in (None, 1024, 64, 8, 1):  # an assumption such as that of indices in 32 bits holds up to some size
             limits = {}
             for symbol in names:
-                limits[symbol] = self.env.var_to_range[symbol]
-                if multiple:
-                    limits[symbol] &= ValueRanges(0, self.hints[symbol] * multiple)
+                limits[symbol] = self.env.var_to_range[symbol] & ValueRanges(0, self.hints[symbol] * multiple if multiple else UNLIMITED)
             open_ones = [guard for guard in guards if not self.holds(guard, limits)]
             if not open_ones:
-                return described, {names[symbol]: [int(limit.lower), int(limit.upper) if limit.upper < int_oo else None] for symbol, limit in limits.items()}
+                return described, {names[symbol]: [int(limit.lower), int(limit.upper) if limit.upper < UNLIMITED else None] for symbol, limit in limits.items()}
         raise CannotCompile(f"sizes must satisfy {open_ones[0]}")
 
     def holds(self, guard, limits):
@@ -215,8 +255,9 @@ def joint_graph(step, sizes, autocast):
     graph = aot_export_joint_simple(forward, tuple(sizes.fakes(step)), trace_joint=True).graph
     *taken, scale = (node for node in graph.nodes if node.op == "placeholder")
     for node in taken:
-        for copy in [user for user in node.users if user.target is torch.ops.aten.clone.default]:  # nothing is written to any more
-            copy.replace_all_uses_with(node)
+        for user in list(node.users):  # nothing is written to any more
+            if user.target is torch.ops.aten.clone.default and user.kwargs.get("memory_format") in (None, torch.contiguous_format, torch.preserve_format):
+                user.replace_all_uses_with(node)
     output = next(node for node in graph.nodes if node.op == "output")
     gives.extend({"kind": "gradient", "name": name} for _, name, *_ in step.takes)
     results, roots = [], set(taken)
@@ -250,9 +291,11 @@ def without_copy(value):
 
 def root(node):
     """The node that owns the memory of `node`, if that is a view."""
-    while isinstance(node.target, torch._ops.OpOverload) and node.target.is_view:
-        node = node.args[0]
-    return node
+    while True:
+        source = node.args[0] if node.target is operator.getitem else node
+        if not getattr(source.target, "is_view", False):
+            return node
+        node = source.args[0]
 
 
 def convert_scale(graph, scale):
@@ -269,15 +312,18 @@ def convert_scale(graph, scale):
 
 
 def options(device, path, spec):
+    """Settings of TorchInductor."""
     return {
         "aot_inductor.output_path": str(path),
         "aot_inductor.serialized_in_spec": spec,
         "aot_inductor.enable_line_tables": False,
+        "aot_inductor.enable_frame_pointer": False,
         "aot_inductor.embed_kernel_binary": device == "cuda" or None,
         "aot_inductor.precompile_headers": False,
         "compile_threads": 1,
         "fallback_random": True,  # eager's numbers, from LibTorch's generator
         "cpp.dynamic_threads": True,
+        "cpp.threads": max(2, os.cpu_count() or 0),  # for one thread, it would leave out what keeps several apart
     }
 
 
@@ -291,22 +337,96 @@ def sums_in_chunks(kernel, reduction, dtype, _):
     return reduction == "sum" and dtype == torch.float32 and not V.graph.sizevars.statically_known_leq(size, 4096)
 
 
-def native_code(step, device, autocast, way, folder):
+CATCH = """
+#include <atomic>
+#include <exception>
+
+namespace {
+// The first exception of a parallel region, which none may leave.
+class Caught {
+ public:
+  bool any() const { return any_.load(std::memory_order_relaxed); }
+  void add() noexcept { if (!any_.exchange(true)) error_ = std::current_exception(); }
+  void rethrow() const { if (error_) std::rethrow_exception(error_); }
+ private:
+  std::atomic<bool> any_{false};
+  std::exception_ptr error_;
+};
+}  // namespace
+"""
+
+
+def with_errors_caught(code):
+    """Makes kernels throw what TorchInductor's checks of indices throw inside a parallel region, where an exception would end the
+    program: a token beyond the vocabulary is an error of the batch."""
+    lines, result, ends, regions, region_end, loops = code.splitlines(), [], {}, 0, 0, 0
+    margin = lambda line: line[: len(line) - len(line.lstrip())]
+    end_of = lambda begin: next(place for place in range(begin, len(lines)) if lines[place] == margin(lines[begin]) + "}")
+    for place, line in enumerate(lines):
+        text = line.strip()
+        if text.startswith("#pragma omp parallel") and any("_CHECK(" in each for each in lines[place : end_of(place + 1)]):
+            regions, region_end = regions + 1, end_of(place + 1)
+            result.append(f"{margin(line)}Caught caught{regions};")
+            ends[region_end] = f"}} caught{regions}.rethrow();"
+        elif text.startswith("#pragma omp for") and place < region_end:
+            loops = int((re.search(r"collapse\((\d+)\)", text) or [0, 1])[1])
+        elif loops and text.startswith("for("):
+            loops -= 1
+            if not loops:  # no later loop of the region may use what an earlier one has found to be wrong
+                ends[end_of(place + 1)] = f"}} catch (...) {{ caught{regions}.add(); }} }}"
+                lines[place + 1] += f" if (!caught{regions}.any()) try {{"
+        result.append(margin(line) + ends[place] if place in ends else lines[place])
+    return CATCH + "\n".join(result) + "\n" if regions else code
+
+
+@contextlib.contextmanager
+def adapted_compiler(folder):
+    """Adapts TorchInductor: no paths of this machine and no symbols in the library, sizes that stay free where it would only choose a
+    way to sum or to convolve, and errors that can be caught."""
+    from torch._inductor import cpp_builder
+    from torch._inductor.codecache import AotCodeCompiler
+    from torch._inductor.codegen.cpp import CppKernel
+
+    flags, finish, convolution = cpp_builder._get_optimization_cflags, AotCodeCompiler.compile, torch._C._select_conv_backend
+
+    def convolution_of_example(tensor, weight, **named):
+        hints = lambda sizes: [size.node.hint if isinstance(size, torch.SymInt) else size for size in sizes]
+        example = torch.empty_strided(hints(tensor.shape), hints(tensor.stride()), dtype=tensor.dtype, device=tensor.device)
+        return convolution(example, weight, **named)
+
+    def with_caught(graph, wrapper_code, kernel_code, *arguments, **named):
+        return finish(graph, wrapper_code, with_errors_caught(kernel_code), *arguments, **named)
+
+    def with_flags(*arguments, **named):
+        compiling, linking = flags(*arguments, **named)
+        paths = [(pathlib.Path(torch.__file__).parent, "torch"), (folder.resolve(), ".")]
+        return [*compiling, *(f"ffile-prefix-map={path}={name}" for path, name in paths)], [*linking, "Wl,-s"]
+
+    with (
+        mock.patch.object(cpp_builder, "_get_optimization_cflags", with_flags),
+        mock.patch.object(AotCodeCompiler, "compile", with_caught),
+        mock.patch.object(torch._C, "_select_conv_backend", convolution_of_example),
+        mock.patch.object(CppKernel, "need_use_acc_helper", sums_in_chunks),
+    ):
+        yield
+
+
+def native_code(step, device, autocast, keys, folder):
     """Compiles the step. Returns (its library, the JSON of its operators or None, its description)."""
     from torch._export.utils import _compiling_state_context
-    from torch._inductor.codegen.cpp import CppKernel
     from torch._inductor.compile_fx import compile_fx_aot
 
     learned = []
     for attempt in range(3):
-        sizes = Sizes(step, way, learned)
-        module, indices, gives = joint_graph(step, sizes, autocast)
-        spec = described(step, sizes, indices, gives)
-        path = folder / f"{way}{attempt}" / "step.so"
+        sizes = Sizes(step, keys, learned)
+        path = folder / f"{'any' if keys else 'fixed'}{attempt}" / "step.so"
         path.parent.mkdir()
-        examples = [node.meta["val"] for node in module.graph.nodes if node.op == "placeholder"]
-        with torch.no_grad(), _compiling_state_context(), mock.patch.object(CppKernel, "need_use_acc_helper", sums_in_chunks):
-            compile_fx_aot(module, examples, config_patches=options(device, path, json.dumps(spec)))
+        with adapted_compiler(folder):
+            module, indices, gives = joint_graph(step, sizes, autocast)
+            spec = described(step, sizes, indices, gives)
+            examples = [node.meta["val"] for node in module.graph.nodes if node.op == "placeholder"]
+            with torch.no_grad(), _compiling_state_context():
+                compile_fx_aot(module, examples, config_patches=options(device, path, json.dumps(spec)))
         if described(step, sizes, indices, gives) == spec:
             operators = path.with_suffix(".json")
             return path, operators if operators.exists() else None, spec
@@ -327,33 +447,56 @@ def described(step, sizes, indices, gives):
 
 
 def verify(step, device, autocast, library, spec):
-    """Compares the compiled step with the exported graph on the example batch. Raises CannotCompile if they differ."""
-    runner = torch._C._aoti.AOTIModelContainerRunnerCuda(str(library), 1, device) if device == "cuda" else torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1)
-    tensors = {(kind, name): tensor.detach() for kind, name, tensor, _ in step.takes}
-    tensors["scale", "scale"] = torch.ones((), device=device)
+    """Compares the compiled step with the exported graph on the example batch, and on one with more rows if their number varies.
+    Raises CannotCompile if they differ."""
+    runners = torch._C._aoti
+    runner = runners.AOTIModelContainerRunnerCuda(str(library), 1, device) if device == "cuda" else runners.AOTIModelContainerRunnerCpu(str(library), 1)
+    tensors = [tensor.detach() for _, _, tensor, _ in step.takes]
+    verify_batch(step, autocast, runner, spec, tensors)
+    sizes = {each["name"]: each["sizes"] for each in spec["inputs"] if each["kind"] == "input"}
+    symbols = {names[0] for names in sizes.values() if names} & set(spec["sizes"])
+    for index, (kind, name, *_) in enumerate(step.takes):
+        for dimension, symbol in enumerate(sizes[name] if kind == "input" else ()):
+            if symbol in symbols:
+                most = spec["sizes"][symbol][1]
+                size = tensors[index].shape[dimension]
+                rows = torch.arange(min(size + 16, most or size + 16), device=device) % size
+                tensors[index] = tensors[index].index_select(dimension, rows)
+    if symbols:
+        verify_batch(step, autocast, runner, spec, tensors)
+
+
+def verify_batch(step, autocast, runner, spec, tensors):
+    given = [tensor.requires_grad_(original.requires_grad) if kind == "parameter" else tensor for tensor, (kind, _, original, _) in zip(tensors, step.takes)]
+    index_of = {(kind, name): index for index, (kind, name, *_) in enumerate(step.takes)}
+    scale = torch.ones((), device=tensors[0].device)
     torch.manual_seed(0)
-    results = runner.run([tensors[each["kind"], each["name"]] for each in spec["inputs"]])
-    given = [tensor.detach().requires_grad_(tensor.requires_grad) if kind == "parameter" else tensor for kind, _, tensor, _ in step.takes]
+    results = runner.run([scale if each["kind"] == "scale" else given[index_of[each["kind"], each["name"]]].detach() for each in spec["inputs"]])
     torch.manual_seed(0)
     loss, others, buffers = step.forward(given, autocast)
-    loss.backward()
-    index_of = {(kind, name): index for index, (kind, name, *_) in enumerate(step.takes)}
-    gradients = [tensor.grad for tensor in given]
-    scale = max(float(gradient.norm()) for gradient in gradients if gradient is not None)
-    low = autocast or any(tensor.dtype in (torch.bfloat16, torch.float16) for tensor in given)
+    parameters = [index for index, tensor in enumerate(given) if tensor.requires_grad]
+    gradients = torch.autograd.grad(loss, [given[index] for index in parameters], allow_unused=True)
+    expected = {("loss", step.loss): loss, **{("output", place): value for place, value in others.items()}}
+    expected |= {("buffer", step.takes[index][1]): value for index, value in buffers.items()}
+    expected |= {("gradient", step.takes[index][1]): value for index, value in zip(parameters, gradients) if value is not None}
+    largest = max((norm(value) for (kind, _), value in expected.items() if kind == "gradient"), default=0)
+    is_coarse = autocast or any(tensor.dtype in (torch.bfloat16, torch.float16) for tensor in given)
     for what, result in zip(spec["outputs"], results, strict=True):
-        name = what.get("name") or what["kind"]
-        if what["kind"] == "gradient":
-            expected, floor = gradients[index_of["parameter", what["name"]]], 1e-2 * scale
-        else:
-            expected = {"loss": lambda: loss, "output": lambda: others[what["index"]], "buffer": lambda: buffers[index_of["buffer", what["name"]]]}[what["kind"]]()
-            floor = 1e-3
-        if result.shape != expected.shape or result.dtype != expected.dtype or not result.is_contiguous():
-            raise CannotCompile(f"the compiled {what['kind']} {name} is {result.dtype} {list(result.shape)} with strides {list(result.stride())}, not {expected.dtype} {list(expected.shape)}")
-        difference = float((result.double() - expected.detach().double()).norm())
-        allowed = (0.1 if low else 1e-3) * max(float(expected.detach().double().norm()), floor)
-        if difference > allowed:
-            raise CannotCompile(f"the compiled {what['kind']} of {name} differs by {difference:.2g} from the graph's, of norm {float(expected.detach().double().norm()):.2g}")
+        kind, name = what["kind"], what.get("name", what.get("index"))
+        right = expected.pop((kind, name), None)
+        if right is None or result.shape != right.shape or result.dtype != right.dtype or not result.is_contiguous():
+            raise CannotCompile(f"the compiled {kind} {name} isn't like the graph's")
+        allowed = (0.1 if is_coarse else 1e-3) * max(norm(right), 0.01 * largest if kind == "gradient" else 1e-3)
+        difference = norm(result.double() - right.detach().double())
+        if right.isfinite().all() and not difference <= allowed:
+            raise CannotCompile(f"the compiled {kind} {name} differs by {difference:.2g} from the graph's, whose norm is {norm(right):.2g}")
+    missing = [name for kind, name in expected if kind != "buffer"]
+    if missing:
+        raise CannotCompile(f"the compiled step lacks {missing[0]}")
+
+
+def norm(tensor):
+    return float(tensor.detach().double().norm())
 
 
 def processor(device):
@@ -387,8 +530,6 @@ def compile_step(program, inputs, note, device="cpu", autocast=None, fixed_sizes
     `inputs` are the example tensors by their names in C++. Gives one graph in float32, and one more for `autocast`. Raises an
     error that says why the step can't be compiled. `note` prints a line.
     """
-    if not torch.__version__.startswith(VERSION):
-        raise CannotCompile(f"it needs torch {VERSION}, but this is {torch.__version__}")
     if device == "cuda" and not torch.cuda.is_available():
         raise CannotCompile("this torch finds no GPU")
     if device == "cuda":
@@ -396,30 +537,44 @@ def compile_step(program, inputs, note, device="cpu", autocast=None, fixed_sizes
         inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
     step = Step(program, inputs)
     entries, graphs = {}, []
-    for kind in [None, autocast] if autocast else [None]:
-        begin = time.monotonic()
-        number = len(graphs)
-        with tempfile.TemporaryDirectory() as folder, quiet():
-            from torch._inductor.utils import fresh_cache
-            with fresh_cache(dir=folder):
-                library, operators, spec = any_sizes(step, device, kind, ["fixed"] if fixed_sizes else ["own", "joined", "fixed"], pathlib.Path(folder), note)
-                verify(step, device, kind, library, spec)
+    for kind in (None, autocast) if autocast else (None,):
+        begin, number = time.monotonic(), len(graphs)
+        with tempfile.TemporaryDirectory() as folder, quiet(), fresh_cache(dir=folder):
+            library, operators, spec, failure = any_sizes(step, device, kind, fixed_sizes, pathlib.Path(folder))
+            verify(step, device, kind, library, spec)
             entries[f"compiled/{number}.so"] = library.read_bytes()
             if operators:
                 entries[f"compiled/{number}.json"] = operators.read_bytes()
-        graphs.append({"library": f"{number}.so", "operators": f"{number}.json" if operators else None, "torch": torch.__version__.partition("+")[0], "device": device, "autocast": kind, "processor": processor(device)})
-        note(f"compiled the training step{' with ' + kind if kind else ''} in {time.monotonic() - begin:.0f} s")
+        graphs.append(
+            {
+                "library": f"{number}.so",
+                "operators": f"{number}.json" if operators else None,
+                "torch": torch.__version__.partition("+")[0],
+                "device": device,
+                "autocast": kind,
+                "processor": processor(device),
+            }
+        )
+        note(f"compiled the training step{' under autocast' if kind else ''} in {time.monotonic() - begin:.0f} s: {in_words(spec)}")
+        if failure:
+            note(f"its sizes are fixed, since with others: {failure}")
     entries["compiled/manifest.json"] = json.dumps({"format": 1, "graphs": graphs}).encode()
     return entries
 
 
-def any_sizes(step, device, autocast, ways, folder, note):
-    for way in ways:
+def any_sizes(step, device, autocast, fixed_sizes, folder):
+    """The native code for as many sizes as can be compiled, and why they are fixed if that is all that can be."""
+    failure = None
+    if not fixed_sizes and symbols_of(step):
         try:
-            return native_code(step, device, autocast, way, folder)
+            return *native_code(step, device, autocast, equal_sizes(step), folder), None
         except Exception as error:
-            if os.environ.get("DBG"):
-                import traceback; traceback.print_exc(file=sys.__stderr__)
-            if way == ways[-1]:
-                raise
-            failure = error
+            failure = str(error).strip().partition("\n")[0] or type(error).__name__
+    return *native_code(step, device, autocast, None, folder), failure
+
+
+def in_words(spec):
+    """The inputs of a compiled step and their sizes."""
+    inputs = (f"{each['name']} [{', '.join(map(str, each['sizes']))}]" for each in spec["inputs"] if each["kind"] == "input")
+    ranges = (f"{name} of {least} or more" if most is None else f"{name} of {least} to {most}" for name, (least, most) in spec["sizes"].items())
+    return ", ".join([*inputs, *ranges])
