@@ -93,7 +93,7 @@ add_custom_target(etude_wheel DEPENDS etude_shared etude_program)
 
 install(TARGETS etude_shared LIBRARY DESTINATION lib COMPONENT wheel EXCLUDE_FROM_ALL)
 install(TARGETS etude_program RUNTIME DESTINATION bin COMPONENT wheel EXCLUDE_FROM_ALL)
-install(FILES tools/export.py tools/prepare.py tools/optimizer_state.py tools/optuna_driver.py DESTINATION . COMPONENT wheel EXCLUDE_FROM_ALL)
+install(FILES tools/export.py tools/compile_graph.py tools/prepare.py tools/optimizer_state.py tools/optuna_driver.py DESTINATION . COMPONENT wheel EXCLUDE_FROM_ALL)
 install(DIRECTORY include/etude DESTINATION include COMPONENT wheel EXCLUDE_FROM_ALL)
 
 # Headers of other libraries that Etude's headers include. fmt's come from LibTorch, if it has them.

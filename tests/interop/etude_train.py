@@ -51,7 +51,7 @@ def package(folder):
     """Etude's Python package around the program; its folder goes into PYTHONPATH, and `etude` into PATH."""
     target = folder / "package" / "etude"
     shutil.copytree(ROOT / "packaging" / "python" / "etude", target)
-    for tool in ("export.py", "prepare.py"):
+    for tool in ("export.py", "compile_graph.py", "prepare.py"):
         shutil.copy(ROOT / "tools" / tool, target)
     (target / "_build.py").write_text(f"VERSION = 'test'\nTORCH = '{torch.__version__.partition('+')[0]}'\n")
     (target / "bin").mkdir()
