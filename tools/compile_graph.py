@@ -60,6 +60,15 @@ def loss_position(program):
     raise CannotCompile("it has no output 'loss'")
 
 
+class Interpreter(torch.fx.Interpreter):
+    """Runs an exported graph without its checks of dtypes, which autocast changes."""
+
+    def call_function(self, target, arguments, named):
+        if target is torch.ops.aten._assert_tensor_metadata.default:
+            return None
+        return super().call_function(target, arguments, named)
+
+
 class Step:
     """The tensors that the training step takes and gives, read from an exported program.
 
@@ -110,7 +119,7 @@ class Step:
         device = given[0].device.type
         with torch.autocast(device, dtype=getattr(torch, autocast)) if autocast else contextlib.nullcontext():
             arguments = [given[place] if kind == "index" else place for kind, place in self.places]
-            values = torch.fx.Interpreter(self.program.graph_module).run(*arguments, enable_io_processing=False)
+            values = Interpreter(self.program.graph_module).run(*arguments, enable_io_processing=False)
         written = {spec.target: value for (spec, _), value in zip(self.results, values) if spec.kind is OutputKind.BUFFER_MUTATION}
         user = [value for (spec, _), value in zip(self.results, values) if spec.kind in (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)]
         others = {place: value for place, value in enumerate(user) if isinstance(value, torch.Tensor) and place != self.loss}
@@ -540,12 +549,18 @@ def compile_step(program, inputs, note, device="cpu", autocast=None, fixed_sizes
     entries, graphs = {}, []
     for kind in (None, autocast) if autocast else (None,):
         begin, number = time.monotonic(), len(graphs)
-        with tempfile.TemporaryDirectory() as folder, quiet(), fresh_cache(dir=folder):
-            library, operators, spec, failure = any_sizes(step, device, kind, fixed_sizes, pathlib.Path(folder))
-            verify(step, device, kind, library, spec)
-            entries[f"compiled/{number}.so"] = library.read_bytes()
-            if operators:
-                entries[f"compiled/{number}.json"] = operators.read_bytes()
+        try:
+            with tempfile.TemporaryDirectory() as folder, quiet(), fresh_cache(dir=folder):
+                library, operators, spec, failure = any_sizes(step, device, kind, fixed_sizes, pathlib.Path(folder))
+                verify(step, device, kind, library, spec)
+                entries[f"compiled/{number}.so"] = library.read_bytes()
+                if operators:
+                    entries[f"compiled/{number}.json"] = operators.read_bytes()
+        except Exception as error:
+            if not graphs:
+                raise
+            note(f"the training step can't be compiled under autocast: {first_line(error)}")
+            continue
         graphs.append(
             {
                 "library": f"{number}.so",
@@ -563,6 +578,10 @@ def compile_step(program, inputs, note, device="cpu", autocast=None, fixed_sizes
     return entries
 
 
+def first_line(error):
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
 def any_sizes(step, device, autocast, fixed_sizes, folder):
     """The native code for as many sizes as can be compiled, and why they are fixed if that is all that can be."""
     failure = None
@@ -570,7 +589,7 @@ def any_sizes(step, device, autocast, fixed_sizes, folder):
         try:
             return *native_code(step, device, autocast, equal_sizes(step), folder), None
         except Exception as error:
-            failure = str(error).strip().partition("\n")[0] or type(error).__name__
+            failure = first_line(error)
     return *native_code(step, device, autocast, None, folder), failure
 
 

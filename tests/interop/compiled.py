@@ -35,12 +35,12 @@ MODELS = [exported_models.gpt2, exported_models.unet, exported_models.resnet, ex
 TOLERANCES = {"resnet": 1e-3, "unet": 1e-4}
 
 
-def prepared(make, folder, dropout):
+def prepared(make, folder, dropout, **compiling):
     torch.manual_seed(1)
     model, data, kind = make(ROWS)
     set_dropout(model, dropout)
     loss = None if kind == "own" else torch.nn.functional.cross_entropy
-    export_model(model, {key: value[: exported_models.BATCH] for key, value in data.items()}, folder / "model.pt2", loss=loss, compile="cpu")
+    export_model(model, {key: value[: exported_models.BATCH] for key, value in data.items()}, folder / "model.pt2", loss=loss, compile="cpu", **compiling)
     safetensors.torch.save_file(data, folder / "data.safetensors")
     return model, data, kind
 
@@ -113,6 +113,17 @@ def check_dropout(make, folder):
     print(f"{name}: {STEPS} losses within {worst:.1e} of the interpreter's, a resume to the bit, two processes")
 
 
+def check_bf16(make, folder):
+    name = f"{make.__name__} in bf16"
+    prepared(make, folder, dropout=0.0, autocast="bfloat16")
+    train = lambda place, kind, *arguments: run(folder / place, folder / "model.pt2", folder / "data.safetensors", kind, *FULL, "--bf16", "true", *arguments)
+    interpreted, _ = train("interpreted", "own")
+    ours, _ = train("compiled", "compiled", *REQUIRED)
+    worst = check_same(ours, interpreted, 2e-2, f"{name}, beside the interpreter")
+    check(worst > 0, f"{name}: fused operators should round differently")
+    print(f"{name}: {STEPS} losses within {worst:.1e} of the interpreter's")
+
+
 for number, make in enumerate(MODELS):
     if make.__name__ not in only if only else STEPS < 100 and number >= 2:
         continue
@@ -123,3 +134,6 @@ for make in (exported_models.gpt2, *([exported_models.lstm] if STEPS >= 100 else
         continue
     with tempfile.TemporaryDirectory() as folder:
         check_dropout(make, pathlib.Path(folder))
+if "bf16" in only if only else STEPS >= 100:
+    with tempfile.TemporaryDirectory() as folder:
+        check_bf16(exported_models.gpt2, pathlib.Path(folder))
