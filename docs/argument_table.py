@@ -57,7 +57,7 @@ def definitions():
 
 
 def renamed():
-    """The texts of enumerators that have other names in C++, which are those of enums that aren't made by ETUDE_ENUM."""
+    """The texts of the enums that ETUDE_ENUM doesn't define: {enum: {enumerator in C++: its text}}."""
     found = {}
     for name, texts in re.findall(r"etude_enum_names\((\w+)\) \{\s*return std::to_array<std::string_view>\(\{(\"[^}]*)\}", definitions()):
         enumerators = re.search(rf"enum class {name} \{{ (.*?) \}}", definitions())[1].split(", ")

@@ -3,7 +3,7 @@
 
     export.py transformers:GPT2LMHeadModel --config '{"n_layer": 4}'     a class of transformers, with random weights
     export.py transformers:./my-gpt2                                     a folder or name that from_pretrained takes
-    export.py torchvision:resnet18 --classes 10 --loss cross_entropy     with its loss, of `labels`, in the graph
+    export.py torchvision:resnet18 --classes 10 --loss cross_entropy     with a loss in the graph, which takes `labels`
     export.py timm:vit_tiny_patch16_224 --classes 10
     export.py my_model.py:make                                           make() returns (model, inputs)
 
@@ -14,8 +14,8 @@ parameters, labels included if forward computes the loss, or a list of them in o
 may be inputs. Random numbers that Python draws outside of torch are drawn once, by the export. Needs torch 2.8 or later and
 the model's library.
 
---compile adds the training step of a model that computes its loss as native code of this machine, which the program loads if it
-asks for that. It needs torch 2.13, g++ and about a minute.
+--compile adds the compiled training step of a model that computes its loss: native code for this machine's processor, which a
+program loads only if it asks for it. Compiling needs torch 2.13 and g++, and takes about a minute.
 
 From Python: `import export; export.export_model(model, inputs, "model.pt2")`.
 """
@@ -170,7 +170,7 @@ def flat_inputs(inputs):
 
 @contextlib.contextmanager
 def forward_replaced(model, forward, names):
-    """Replaces forward with a function that takes these keywords, too."""
+    """Replaces the model's forward, within a `with` block, with one that also takes these keywords."""
     given = forward_parameters(model).values()
     more = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
     forward.__signature__ = inspect.Signature([*(parameter for parameter in given if parameter.kind is not parameter.VAR_KEYWORD), *more])
@@ -198,7 +198,7 @@ def keywords_named(model, inputs):
 
 
 def loss_added(model, loss):
-    """Makes forward take labels, too, and return `loss` of its output and the labels beside the output."""
+    """Makes forward also take labels, and return `loss(output, labels)` along with its output."""
     forward = model.forward
     if "labels" in forward_parameters(model):
         raise ValueError(f"{type(model).__name__} takes labels, so it computes its loss itself")
@@ -394,7 +394,7 @@ def note_operators(graph):
 
 
 def compiled_step(program, inputs, **options):
-    """The files of the compiled training step, by name; none, with a note, if it can't be compiled."""
+    """The files of the compiled training step, by name. If it can't be compiled, there are none, and a note says why."""
     try:
         compile_graph = importlib.import_module(".compile_graph" if __package__ else "compile_graph", __package__)
         return compile_graph.compile_step(program, flat_inputs(inputs), note, **options)
@@ -411,9 +411,9 @@ def export_model(model, inputs, output, extra_files=None, processor=None, *, los
     `processor`, a tokenizer or anything else with `save_pretrained`.
     If the model is in training mode, its modules in evaluation mode, such as frozen batch norms, stay in that mode in the
     training graph. The model itself is left as it was.
-    `loss`, such as torch.nn.functional.cross_entropy, gets the output of a model that computes no loss and the input `labels`.
-    `compile`, "cpu" or "cuda", adds the compiled training step for such a device. `autocast="bfloat16"` adds another one under
-    autocast, and with `fixed_sizes`, they take only sizes of the examples. A note says why, if it can't be compiled.
+    `loss`, such as torch.nn.functional.cross_entropy, adds a loss to a model that computes none: it gets the output and the input
+    `labels`. `compile`, "cpu" or "cuda", adds the training step compiled for such a device. `autocast="bfloat16"` adds a second one
+    under autocast. With `fixed_sizes`, both take only the sizes of the examples. If a step can't be compiled, a note says why.
     """
     if loss is not None:
         with loss_added(model, loss):
@@ -656,7 +656,7 @@ LOSSES = {  # the names that `etude train --loss` takes
 
 
 def example_labels(model, inputs, loss):
-    """Labels that fit the model's output: classes for cross_entropy, else numbers of the same shape."""
+    """Labels that fit the model's output: classes for cross_entropy, otherwise numbers in its shape."""
     with evaluation_mode(model), torch.no_grad():
         output = model(**named_inputs(model, inputs))
     if not isinstance(output, torch.Tensor):
@@ -690,9 +690,9 @@ def main():
     parser.add_argument("--length", type=int, default=32, help="tokens in its texts")
     parser.add_argument("--image", type=int, help="width and height of its pictures for torchvision and timm; default: those of the pretrained weights")
     parser.add_argument("--seed", type=int, default=0, help="seed of random weights")
-    parser.add_argument("--loss", choices=LOSSES, help="make this loss of the output and `labels` a part of a model that computes none")
+    parser.add_argument("--loss", choices=LOSSES, help="for a model that computes no loss: add this loss of its output and `labels` to the graph")
     parser.add_argument("--compile", choices=("cpu", "cuda"), nargs="?", const="cpu", help="add the compiled training step for a device; default: cpu")
-    parser.add_argument("--autocast", choices=("bfloat16",), help="with --compile: add a step under autocast, too")
+    parser.add_argument("--autocast", choices=("bfloat16",), help="with --compile: also add a step under autocast")
     parser.add_argument("--fixed_sizes", action="store_true", help="with --compile: compile for the example batch's sizes only")
     options = parser.parse_args()
     if not options.compile and (options.autocast or options.fixed_sizes):

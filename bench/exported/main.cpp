@@ -1,8 +1,8 @@
 // Trains an exported model as run.py's Python contestants do: exported_bench MODEL.pt2 DATA.safetensors LOSS
 // BATCH WARMUP STEPS STARTED FOLDER [--ARGUMENT VALUE...], where LOSS is own or cross_entropy, STARTED is the
 // start time of the process in seconds since 1970, FOLDER receives the trained model unless it is "-", and
-// the rest are training arguments; with --compiled_graph required, the file's native code is loaded. Prints
-// one line of JSON.
+// the rest are training arguments. The file's native code is loaded only with --compiled_graph required.
+// Prints one line of JSON.
 
 #include <chrono>
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace {
 
 struct Clock {
   std::int64_t warmup = 0, steps = 0, calls = 0;
-  double first = 0, begin = 0, end = 0;  ///< First is when the first step has ended.
+  double first = 0, begin = 0, end = 0;  ///< `first` is the end of the first step.
 
   void on(const etude::StepBegin&) {
     if (calls == 1) first = now();

@@ -7,7 +7,7 @@ and exported.json.
 The contestants: etude runs the exported graph operator by operator, etude_compiled its compiled training step; eager and compile
 are a loop in PyTorch, without and with torch.compile; transformers is Hugging Face's Trainer. Every run is a separate process.
 In each round every contestant trains each model from the same weights on the same batches, in a random order of contestants.
-The script needs Python's torch to be the LibTorch of exported_bench, with the same device.
+Python's torch must be of the version that exported_bench is linked with, and support the same device.
 """
 
 import argparse
@@ -34,7 +34,7 @@ CONTESTANTS = ["etude", "etude_compiled", "eager", "compile", "transformers"]
 # eager PyTorch's loss by 5e-2.
 TOLERANCES = {"resnet18 at 32x32": 5e-2}
 TOLERANCE, TOLERANCE_BF16 = 5e-3, 5e-2
-ON_GPU = ["gpt2 small"]  # measured by default on a GPU; the others on the CPU
+ON_GPU = ["gpt2 small"]  # what is measured on a GPU by default; on the CPU, the others are
 OPERATORS = []
 PASSES = 64  # batches of data, which repeat
 
@@ -124,7 +124,7 @@ def unet():
         return torch.nn.Sequential(*layers)
 
     class UNet(torch.nn.Module):
-        """Three levels of 16 to 64 channels, which classify each pixel."""
+        """Classifies each pixel; three levels of 16 to 64 channels."""
 
         def __init__(self):
             super().__init__()
@@ -266,7 +266,7 @@ def contest(contestant, name, folder, started, device, bf16):
 
 
 def prepare(name, folder, options):
-    """Writes the weights, the data and the exported models for all contestants. Returns the costs of the exports."""
+    """Writes the weights, the data and the exported models for all contestants. Returns the cost of each export."""
     import torch
     from export import export_model
     from safetensors.torch import save_file
@@ -280,7 +280,7 @@ def prepare(name, folder, options):
     costs = {}
 
     def export(contestant, **compiled):
-        """The seconds that the export takes, and the bytes of its native code."""
+        """Exports the model; records the seconds that it takes and the bytes of native code."""
         file = folder / f"{contestant}.pt2"
         begin = time.perf_counter()
         export_model(model, {key: value[:batch] for key, value in data.items()}, file, **compiled)
@@ -306,7 +306,7 @@ def run(contestant, name, folder, options):
     else:
         command = [sys.executable, __file__, "--contest", contestant, "--model", name, "--folder", folder, "--started", started, "--device", options.device]
         command += ["--bf16"] * options.bf16
-    # torch.compile finds its code in this cache from the second round on.
+    # From the second round on, torch.compile finds its code in this cache.
     environment = os.environ | {"OMP_NUM_THREADS": str(options.threads), "MKL_NUM_THREADS": str(options.threads), "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}
     ran = subprocess.run([str(word) for word in command], capture_output=True, text=True, env=environment, cwd=folder)
     if ran.returncode != 0:
@@ -317,10 +317,11 @@ def run(contestant, name, folder, options):
 
 
 def report(results, contestants):
-    """The tables, from the results of the models by name."""
+    """The tables. `results` has each model's results by its name."""
 
     def of_each(head, cell, names=contestants):
-        """A row for each model, and a column for each contestant. `cell` formats a contestant's runs, given all runs too."""
+        """A table with a row for each model and a column for each contestant. `cell` formats a contestant's runs; it also gets the model's
+        result."""
         names = [name for name in names if any(name in result["runs"] for result in results.values())]
         rows = [[model, *head(result).values(), *(cell(result["runs"][name], result) if name in result["runs"] else "—" for name in names)] for model, result in results.items()]
         return table(["model", *head(next(iter(results.values()))), *names], rows)
@@ -344,12 +345,12 @@ def report(results, contestants):
     if any(result["tokens"] for result in results.values()):
         tokens = lambda runs, result: f"{result['tokens'] * result['steps'] / median(runs, 'seconds'):,.0f}" if result["tokens"] else "—"
         text += "\nTokens/s:\n\n" + of_each(none, tokens)
-    text += "\nSeconds until the first step has ended:\n\n" + of_each(none, startup)
+    text += "\nSeconds until the end of the first step:\n\n" + of_each(none, startup)
     text += "\nPeak memory of the process, MB:\n\n" + of_each(none, megabytes("peak_memory"))
     if all("peak_device_memory" in run for result in results.values() for runs in result["runs"].values() for run in runs):
         text += "\nPeak memory of tensors on the GPU, MB:\n\n" + of_each(none, megabytes("peak_device_memory"))
     rows = [[model, *(f"{cost['seconds']:.0f}" for cost in result["export"].values()), f"{list(result['export'].values())[-1]['code'] / 1e6:.1f}"] for model, result in results.items()]
-    return text + "\nThe export, s, and its native code, MB:\n\n" + table(["model", *next(iter(results.values()))["export"], "code"], rows)
+    return text + "\nSeconds of each export, and MB of native code:\n\n" + table(["model", *next(iter(results.values()))["export"], "code"], rows)
 
 
 def main():
@@ -376,7 +377,7 @@ def main():
         import torch
 
         if not torch.cuda.is_available():
-            (options.output / "exported.md").write_text("There is no GPU.\n")
+            (options.output / "exported.md").write_text("Python's torch finds no GPU.\n")
             return
     chosen = options.models or (ON_GPU if options.device == "cuda" else [name for name in models() if name not in ON_GPU])
     results, wrong, left_out = {}, [], {}

@@ -46,7 +46,7 @@ PrivateFolder::PrivateFolder(std::string_view kind) {
   if (error) throw file_error("the temporary directory", "can't be used", error.value());
   const auto prefix = fmt::format("etude-{}-", kind);
   sweep(parent, prefix);
-  do {  // another process may sweep the folder away before it is locked
+  do {  // another process may remove the folder before it is locked
     auto name = (parent / (prefix + "XXXXXX")).native();
     if (::mkdtemp(name.data()) == nullptr) throw file_error(name, "can't be created", errno);
     path_ = name;

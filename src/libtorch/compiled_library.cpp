@@ -51,7 +51,7 @@ std::unique_ptr<Base> make_runner(const std::filesystem::path& path, torch::Devi
                        /*run_single_threaded=*/false);
 }
 
-/// Reaches the parts of a runner that only derived classes may use.
+/// Gives access to the protected members of a runner.
 struct Inside : Base {
   template <class Count>
   static std::size_t count(Base& runner, Count get) {

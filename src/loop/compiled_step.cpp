@@ -39,7 +39,7 @@ std::string inner_graph_of(const Model& model) {
   return {};
 }
 
-/// Explains that a callback may replace the loss of a step; empty if none may.
+/// Says which callbacks may replace the loss of a step; empty if none may.
 std::string writers_of_loss(const EventSource& events) {
   if (!events.is_written<BackwardBegin>()) return {};
   std::vector<std::string> writers;
@@ -49,8 +49,8 @@ std::string writers_of_loss(const EventSource& events) {
   return fmt::format("{} may replace the loss in BackwardBegin", fmt::join(writers, " and "));
 }
 
-/// The reasons why no training step can use the model's compiled graph. Empty if there are none, or if the
-/// model has no graph.
+/// The reasons why no training step can use the model's compiled graph. Empty if there are none, or if
+/// neither the model nor a submodule has a graph.
 std::vector<std::string> reasons_against_graph(const EventSource& events) {
   const auto& core = events.core();
   const auto& args = core.args;
@@ -61,25 +61,25 @@ std::vector<std::string> reasons_against_graph(const EventSource& events) {
   if (!compiled_graph_of(core.model)) {
     const auto inner = inner_graph_of(core.model);
     add(!inner.empty(),
-        fmt::format("only a part of the model, {}, has one, and not {} itself", inner, core.model.name()));
+        fmt::format("only the submodule {} has a compiled graph, not {} itself", inner, core.model.name()));
     return reasons;
   }
   add(core.overrides.training_step, "the trainer overrides training_step");
   add(core.overrides.compute_loss, "the trainer overrides compute_loss");
   add(static_cast<bool>(core.options.compute_loss),
-      "compute_loss is set, and the graph has the model's own loss");
+      "compute_loss is set, but the graph computes the model's own loss");
   add(core.step_sharing() == StepSharing::in_turn, "each optimizer has its own compute_loss");
-  add(static_cast<bool>(core.options.loss), "loss is set, and the graph has the model's own loss");
+  add(static_cast<bool>(core.options.loss), "loss is set, but the graph computes the model's own loss");
   add(args.label_smoothing_factor != 0,
-      fmt::format("label_smoothing_factor is {}, and the graph doesn't smooth labels",
+      fmt::format("label_smoothing_factor is {}, but the graph doesn't smooth labels",
                   args.label_smoothing_factor));
   const auto writers = writers_of_loss(events);
   add(!writers.empty(), writers);
-  add(args.gradient_checkpointing, "gradient_checkpointing is true, and the graph was compiled without");
+  add(args.gradient_checkpointing, "gradient_checkpointing is true, but the graph was compiled without it");
   add(args.cuda_graph, "cuda_graph is true, which captures forward instead");
   add(core.ranks.several() && core.shard_stage == ShardStage::parameters,
       "ShardedDataParallel<3> divides the weights among the processes");
-  add(args.full_determinism, "full_determinism is true, and compiled code may add up numbers in any order");
+  add(args.full_determinism, "full_determinism is true, but compiled code may sum in any order");
   return reasons;
 }
 
@@ -148,7 +148,7 @@ bool CompiledStep::is_news(const std::string& reason) {
 void CompiledStep::warn(const TrainingArguments& args, std::string_view where,
                         std::string_view reason) const {
   message(args, LogLevel::warning, "the compiled graph isn't used{}: {}{}", where, reason,
-          given_.size() == detail::most_reasons ? " (other reasons that follow are not reported)" : "");
+          given_.size() == detail::most_reasons ? " (further reasons won't be reported)" : "");
 }
 
 }  // namespace etude::inline v0

@@ -46,7 +46,7 @@ namespace {
 
 constexpr std::string_view manifest = "manifest.json";
 
-/// The message of an exception of a compiled library, without the stack frames that it contains.
+/// The message of an exception from a compiled library, without its stack frames unless these are shown.
 std::string message_of_library(const std::exception& error) {
   std::string text = error.what();
   if (!shows_frames())
@@ -64,8 +64,8 @@ void write(const std::filesystem::path& path, std::string_view bytes) {
   default_file_system().create(path)->write(std::as_bytes(std::span(bytes)));
 }
 
-/// The backward pass of a compiled graph: the gradients that were computed with the loss. Its first input is
-/// the loss, the others are the other outputs.
+/// The backward pass of a compiled graph, which returns the gradients that were computed with the loss. Its
+/// first input is the gradient of the loss; the others are those of the other outputs.
 class CompiledBackward : public torch::autograd::Node {
  public:
   CompiledBackward(std::string model, std::vector<std::string> outputs, std::vector<torch::Tensor> gradients,
@@ -100,13 +100,13 @@ class CompiledBackward : public torch::autograd::Node {
   bool is_last_ = false, is_released_ = false;
 };
 
-/// The gradients, which the caller may change.
+/// Returns the gradients, which the caller may change.
 std::vector<torch::Tensor> CompiledBackward::taken() {
   const std::lock_guard lock(mutex_);
   if (is_released_)
     throw Error(
-        fmt::format("{}: the backward pass of this step has already run and freed the gradients: for a "
-                    "second one, the first needs retain_graph",
+        fmt::format("{}: the backward pass of this step has already run and freed the gradients: to run it "
+                    "twice, the first call needs retain_graph",
                     model_));
   auto result = is_last_ ? std::move(gradients_) : gradients_;
   is_released_ = is_last_;
@@ -129,7 +129,7 @@ torch::autograd::variable_list CompiledBackward::apply(torch::autograd::variable
   if (!given.front().defined()) return torch::autograd::variable_list(num_outputs());
   auto gradients = taken();
   const auto& scale = given.front();
-  // On a GPU, reading the number would wait for it.
+  // On a GPU, reading the number would wait for the device.
   if (!scale.is_cpu() || scale.item<double>() != 1) libtorch::foreach_mul_(gradients, scale);
   return gradients;
 }
@@ -138,7 +138,7 @@ torch::autograd::variable_list CompiledBackward::apply(torch::autograd::variable
 
 void check_library([[maybe_unused]] std::string_view bytes, [[maybe_unused]] std::string_view where) {
 #if __has_include(<elf.h>)
-  // dlopen maps what the headers say: behind the end of a truncated file, reading is a bus error.
+  // dlopen maps as much as the headers say: reading past the end of a truncated file is a bus error.
   const auto read = [&]<class Part>(Part& part, std::uint64_t offset) {
     if (offset > bytes.size() || bytes.size() - offset < sizeof(Part))
       throw exported_fault(where, "it is truncated: it has {} bytes", bytes.size());
@@ -149,7 +149,7 @@ void check_library([[maybe_unused]] std::string_view bytes, [[maybe_unused]] std
   read(header, 0);
   if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_type != ET_DYN ||
       header.e_phentsize != sizeof(Elf64_Phdr))
-    throw exported_fault(where, "it isn't a shared library of 64 bits");
+    throw exported_fault(where, "it isn't a 64-bit shared library");
   for (std::uint64_t i = 0; i < header.e_phnum; ++i) {
     Elf64_Phdr segment;
     read(segment, header.e_phoff + i * sizeof(segment));
@@ -221,8 +221,8 @@ std::shared_ptr<const CompiledGraph> CompiledGraphs::load(const CompiledEntry& e
                                                           const ExportedProgram& program) const {
   const auto read = [&](const std::string& file) {
     if (auto bytes = archive_->compiled_file(file)) return *std::move(bytes);
-    throw CheckpointError(
-        fmt::format("{}: compiled/{}: it has no {}", archive_->name(), manifest, in_quotes(file)));
+    throw CheckpointError(fmt::format("{}: compiled/{}: it lists {}, which the file doesn't contain",
+                                      archive_->name(), manifest, in_quotes(file)));
   };
   const auto where = fmt::format("{}: compiled/{}", archive_->name(), printable(entry.library));
   // A folder, not a memfd: LibTorch looks for the operators next to the library.
@@ -240,7 +240,7 @@ std::shared_ptr<const CompiledGraph> CompiledGraphs::load(const CompiledEntry& e
     check_compiled_spec(spec, program, where);
     const auto takes = library.input_count(), returns = library.output_count();
     if (takes != spec.inputs.size() || returns != spec.outputs.size())
-      throw exported_fault(where, "it takes {} tensors and returns {}, but its description has {} and {}",
+      throw exported_fault(where, "it takes {} tensors and returns {}, but its description says {} and {}",
                            takes, returns, spec.inputs.size(), spec.outputs.size());
     return std::make_shared<const CompiledGraph>(CompiledGraph{std::move(spec), std::move(library)});
   } catch (const CheckpointError&) {
@@ -290,7 +290,7 @@ HasCompiledGraph::Result run_compiled(const BoundCompiledGraph& bound,
   try {
     const torch::NoGradGuard no_grad;
     for (const auto& [input, place] : bound.batch) inputs[input] = inputs[input].contiguous();
-    // A new tensor each time, since an output may share its memory.
+    // A new tensor each time, since an output may share memory with it.
     inputs[spec.scale] = at::ones({}, at::TensorOptions(device).dtype(torch::kFloat));
     std::optional<AutocastGuard> no_autocast;  // the graph has its own casts
     if (autocast_in_force(device.type())) no_autocast.emplace(device.type(), std::nullopt);

@@ -31,7 +31,7 @@ namespace {
 constexpr std::array input_kinds{"parameter", "buffer", "constant", "input", "scale"};
 constexpr std::array output_kinds{"loss", "output", "buffer", "gradient"};
 
-/// The value of an enum whose values have these names.
+/// The value of `kind`: an enum whose values have these names, in order.
 template <class Kind, std::size_t count>
 Kind kind_of(const ExportedJson& item, const std::array<const char*, count>& names, std::string_view where) {
   const auto& text = exported_text(exported_member(item, "kind", where), where);
@@ -57,7 +57,7 @@ std::string entry_name(const ExportedJson& text, std::string_view where) {
   return name;
 }
 
-/// "2.13" of "2.13.0+cpu".
+/// "2.13" for "2.13.0+cpu".
 std::string_view series(std::string_view version) {
   const auto minor = std::min(version.find('.'), version.size() - 1) + 1;
   return version.substr(0, version.find_first_not_of("0123456789", minor));
@@ -183,7 +183,7 @@ std::string CompiledSpec::why_not(const std::vector<torch::Tensor>& given, torch
       const auto& symbol = symbols[size.symbol];
       auto& value = values[size.symbol];
       if (value >= 0 && value != sizes[k])
-        return refused(fmt::format("equal sizes, and another is {}", value));
+        return refused(fmt::format("equal sizes, but another is {}", value));
       value = sizes[k];
       if (value < symbol.least || value > symbol.most.value_or(std::numeric_limits<std::int64_t>::max()))
         return refused(symbol.most ? fmt::format("{} to {}", symbol.least, *symbol.most)
@@ -204,7 +204,7 @@ std::string CompiledSpec::why_not(const std::vector<torch::Tensor>& given, torch
 
 namespace {
 
-/// Reads a spec, and checks that its parts fit each other.
+/// Reads a spec, and checks that its parts are consistent.
 class SpecReader {
  public:
   SpecReader(const ExportedJson& json, std::string_view where) : json_(json), where_(where) {}

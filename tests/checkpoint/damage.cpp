@@ -106,7 +106,7 @@ std::string with_flipped_bit(std::string text, std::size_t at, int bit) {
   return text;
 }
 
-// How many bytes of a file are changed at most, each alone: ETUDE_DAMAGES.
+// The largest number of bytes of a file to change, one at a time: ETUDE_DAMAGES, or 300.
 std::size_t most_flips() {
   const char* given = std::getenv("ETUDE_DAMAGES");
   return given == nullptr ? 300 : std::stoul(given);

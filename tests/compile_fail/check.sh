@@ -1,6 +1,6 @@
 #!/bin/sh
 # check.sh CASE COMPILER FLAG...
-# With -DETUDE_MISTAKE, the case must not compile. The first line with an error has to match the case's line
+# With -DETUDE_MISTAKE, the case must not compile. The first line with an error must match the case's line
 # "// EXPECT: <extended regular expression>" ("// EXPECT-CLANG:" if Clang's error differs), without the namespace of this version.
 # Without the mistake, the case must compile. Only a case with the line "// ALONE: <reason>" is compiled here; the others are compiled
 # together, in correct_core.cpp and correct_torch.cpp.

@@ -1,6 +1,6 @@
-// Fuzzes a file of torch.export, or if it doesn't begin like an archive, the JSON of a program in it or of
-// its compiled graphs, which no checksum protects then. Graphs are read and not run: what runs are LibTorch's
-// operators.
+// Fuzzes a file of torch.export. Bytes that don't begin like an archive are read as the JSON in such a file,
+// of a program or of its compiled graphs, without a checksum in the way. Graphs are read but not run: running
+// them would test LibTorch's operators.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,5 @@
-"""Compiled graphs train in C++ as the interpreter and eager PyTorch do: losses, evaluation, weights, a kill and a resume, two processes.
+"""Checks that compiled graphs train in C++ as the interpreter and eager PyTorch do: losses, evaluation, weights, resuming after a kill,
+two processes.
 
 compiled.py PROGRAM [MODEL...]
 """
@@ -13,7 +14,7 @@ from exported_tools import batch_at, close, exported_models, loss_of, run, safet
 from exported_folders import set_dropout
 from export import export_model
 
-# .ci/run makes fewer steps, with the first models only.
+# .ci/run sets fewer steps; with fewer than 100, only the first models are tested.
 STEPS = int(os.environ.get("ETUDE_STEPS", "100"))
 ROWS, SIZE = 27, 6  # the last batch of an epoch has 3 rows; the batch of the export has 4
 SAVED, KILLED = STEPS * 2 // 5, STEPS * 3 // 5
@@ -31,7 +32,7 @@ def wide_gpt2(rows):
 
 
 MODELS = [exported_models.gpt2, exported_models.unet, exported_models.resnet, exported_models.bert, exported_models.vit, exported_models.llama, exported_models.lstm, wide_gpt2]
-# A batch norm of few values amplifies rounding.
+# A batch norm over few values amplifies rounding errors.
 TOLERANCES = {"resnet": 1e-3, "unet": 1e-4}
 
 
@@ -71,20 +72,20 @@ def check_model(make, folder):
     train = lambda place, kind, *arguments, **more: run(folder / place, folder / "model.pt2", folder / "data.safetensors", kind, *arguments, **more)
 
     ours, metrics = train("plain", "compiled", *PLAIN, *REQUIRED)
-    beside_eager = check_same(ours, eager_losses(model, data, kind), tolerance, f"{name}, beside eager PyTorch")
+    beside_eager = check_same(ours, eager_losses(model, data, kind), tolerance, f"{name}, compared with eager PyTorch")
     state = safetensors.torch.load_file(folder / "plain" / "final" / "model.safetensors")
     model.load_state_dict(state, strict=False)  # tied names are missing
     model.eval()
     with torch.no_grad():
         batches = [batch_at(data, step, SIZE) for step in range(-(-ROWS // SIZE))]
         losses = [(loss_of(model, batch, kind).item(), len(batch["labels"])) for batch in batches]
-    if name not in ("gpt2", "llama", "wide_gpt2"):  # these weigh batches by their labels
+    if name not in ("gpt2", "llama", "wide_gpt2"):  # these weight batches by their labels
         expected = sum(loss * rows for loss, rows in losses) / ROWS
         check(close(metrics["eval_loss"], expected, 1e-4), f"{name}: eval_loss is {metrics['eval_loss']}, expected {expected} from the weights in Python")
 
     interpreted, _ = train("interpreted", "own", *FULL)
     ours, _ = train("compiled", "compiled", *FULL, *REQUIRED)
-    beside_interpreter = check_same(ours, interpreted, tolerance, f"{name}, beside the interpreter, with accumulation and clipping")
+    beside_interpreter = check_same(ours, interpreted, tolerance, f"{name}, compared with the interpreter, with accumulation and clipping")
     print(f"{name}: {STEPS} losses within {beside_eager:.1e} of eager PyTorch's and {beside_interpreter:.1e} of the interpreter's")
 
 
@@ -95,7 +96,7 @@ def check_dropout(make, folder):
     train = lambda place, kind, *arguments, **more: run(folder / place, folder / "model.pt2", folder / "data.safetensors", kind, *arguments, **more)
     interpreted, _ = train("interpreted", "own", *FULL)
     ours, _ = train("compiled", "compiled", *FULL, *REQUIRED)
-    worst = check_same(ours, interpreted, 1e-5, f"{name}, beside the interpreter")
+    worst = check_same(ours, interpreted, 1e-5, f"{name}, compared with the interpreter")
 
     train("killed", "compiled", *FULL, *REQUIRED, kill_at=KILLED)
     resumed, _ = train("killed", "compiled", *FULL, *REQUIRED)
@@ -109,8 +110,8 @@ def check_dropout(make, folder):
     two = [*FULL, "--dataloader_drop_last", "true"]
     interpreted, _ = train("two_interpreted", "own", *two, processes=2)
     ours, _ = train("two", "compiled", *two, *REQUIRED, processes=2)
-    check_same(ours, interpreted, 1e-5, f"{name}, two processes beside two of the interpreter")
-    print(f"{name}: {STEPS} losses within {worst:.1e} of the interpreter's, a resume to the bit, two processes")
+    check_same(ours, interpreted, 1e-5, f"{name}, two processes compared with two of the interpreter")
+    print(f"{name}: {STEPS} losses within {worst:.1e} of the interpreter's, resumed bit for bit, and in two processes")
 
 
 def check_bf16(make, folder):
@@ -119,7 +120,7 @@ def check_bf16(make, folder):
     train = lambda place, kind, *arguments: run(folder / place, folder / "model.pt2", folder / "data.safetensors", kind, *FULL, "--bf16", "true", *arguments)
     interpreted, _ = train("interpreted", "own")
     ours, _ = train("compiled", "compiled", *REQUIRED)
-    worst = check_same(ours, interpreted, 2e-2, f"{name}, beside the interpreter")
+    worst = check_same(ours, interpreted, 2e-2, f"{name}, compared with the interpreter")
     check(worst > 0, f"{name}: fused operators should round differently")
     print(f"{name}: {STEPS} losses within {worst:.1e} of the interpreter's")
 

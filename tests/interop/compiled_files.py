@@ -23,7 +23,7 @@ ARGUMENTS = ["--train_sampling_strategy", "sequential", "--disable_tqdm", "true"
 
 
 def rewritten(source, target, change):
-    """A copy of the archive whose entries {name: bytes} went through `change`."""
+    """Writes a copy of the archive, whose entries, {name: bytes}, `change` has changed. Returns its path."""
     with zipfile.ZipFile(source) as archive:
         entries = {name: archive.read(name) for name in archive.namelist()}
     root = next(iter(entries)).split("/")[0]
@@ -48,7 +48,7 @@ def first(**values):
 
 
 def train(folder, model, kind, *arguments, temporary=None, kill_after=None):
-    """The exit status, the number of steps and what was printed on stderr."""
+    """Returns the exit status, the number of steps, and what was printed to stderr."""
     environment = dict(os.environ, OMP_NUM_THREADS="1", TMPDIR=str(temporary or folder / "tmp"))
     (folder / "tmp").mkdir(exist_ok=True)
     shutil.rmtree(folder / "run", ignore_errors=True)
@@ -62,7 +62,7 @@ def train(folder, model, kind, *arguments, temporary=None, kill_after=None):
 
 
 def check_interpreted(folder, model, reason):
-    """The interpreter trains, and the program says once why; with `required` it is an error."""
+    """The interpreter trains, and the program gives the reason once; with `required`, it is an error."""
     status, steps, err = train(folder, model, "compiled")
     check(status == 0 and steps == 6, f"{model.name}: the program ended with {status} after {steps} steps:\n{err}")
     check(err.count(reason) == 1, f"{model.name}: '{reason}' should be printed once:\n{err}")
@@ -76,7 +76,7 @@ def check_refused(folder, model, reason, *arguments):
 
 
 def check_never_loaded(folder, model):
-    """Only a program that asks for it runs code from a file."""
+    """Only a program that asks for a file's code runs it."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang-19")
     if not compiler:
         return
@@ -87,7 +87,7 @@ def check_never_loaded(folder, model):
     code = (folder / "library.so").read_bytes()
     other = rewritten(model, folder / "other_code.pt2", lambda entries, place: entries.update({place + "0.so": code}))
     status, steps, err = train(folder, other, "own")
-    check(status == 0 and steps == 6 and not marker.exists(), f"code of the file has run:\n{err}")
+    check(status == 0 and steps == 6 and not marker.exists(), f"code in the file has run:\n{err}")
     status, _, err = train(folder, other, "compiled")
     check(status == 1 and marker.exists(), f"the test's library should run, and be refused:\n{err}")
     print("code is loaded only if the program asks for it")
@@ -98,7 +98,7 @@ def folders_in(place):
 
 
 def check_private_folder(folder, model):
-    """Nothing is left in the temporary directory, even of programs that were killed, once another has loaded a model."""
+    """Once another program has loaded a model, nothing is left in the temporary directory, not even by killed programs."""
     temporary = folder / "private"
     temporary.mkdir()
     for delay in range(20):
@@ -106,7 +106,7 @@ def check_private_folder(folder, model):
     left = len(folders_in(temporary))
     status, _, err = train(folder, model, "compiled", "--compiled_graph", "required", temporary=temporary)
     check(status == 0 and not folders_in(temporary), f"{folders_in(temporary)} are left: {err}")
-    print(f"20 kills left {left} folders, which the next load removed")
+    print(f"20 killed programs left {left} folders, which the next load removed")
 
 
 def lies(spec):
@@ -138,9 +138,9 @@ with tempfile.TemporaryDirectory() as name:
     check_interpreted(folder, make("device", first(device="cuda", processor=of_a_gpu)), "no compiled graph for cpu")
     check_interpreted(folder, make("machine", first(processor={"machine": "riscv64", "features": []})), "riscv64")
     check_interpreted(folder, make("processor", first(processor={"machine": os.uname().machine, "features": ["fpu9000"]})), "fpu9000")
-    check_interpreted(folder, make("autocast", first(autocast="bfloat16")), "no compiled graph for cpu with no autocast")
+    check_interpreted(folder, make("autocast", first(autocast="bfloat16")), "no compiled graph for cpu without autocast")
     check_interpreted(folder, make("none", of_manifest(lambda manifest: manifest["graphs"].clear())), "the file has no compiled graph")
-    print("graphs for another version, device, processor or precision leave the batch to the interpreter")
+    print("graphs for another version, device, processor or precision aren't used: the interpreter trains")
 
     cut = lambda size: lambda entries, place: entries.update({place + "0.so": entries[place + "0.so"][:size]})
     check_refused(folder, make("truncated", cut(100_000)), "0.so")

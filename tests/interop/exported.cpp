@@ -1,6 +1,6 @@
 /// Trains a model that Python exported, on data in order: exported MODEL.pt2 DATA.safetensors LOSS
-/// ARGUMENT... LOSS is own (the model's), compiled (the same, by the file's compiled graph) or cross_entropy.
-/// Each loss and the results are printed as JSON, a line each, by the first process of several.
+/// ARGUMENT... LOSS is own (the model's), compiled (the same, from the file's compiled graph) or
+/// cross_entropy. The first process prints each loss and the results as JSON, one per line.
 
 #include <csignal>
 #include <cstdlib>

@@ -51,7 +51,7 @@ def batch_at(data, step, size):
 
 
 def run(folder, model, data, kind, *arguments, kill_at=None, processes=1):
-    """Trains and evaluates in C++. Returns the loss of each step, for several processes that of the first, and the metrics."""
+    """Trains and evaluates in C++. Returns the first process's loss in each step, and the metrics."""
     environment = dict(os.environ, OMP_NUM_THREADS="1")
     if kill_at:
         environment["ETUDE_KILL_AT"] = str(kill_at)

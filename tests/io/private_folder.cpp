@@ -18,7 +18,7 @@ namespace io_private_folder_test {
 
 using etude::detail::PrivateFolder;
 
-/// Sets the temporary directory while it lives.
+/// Sets the temporary directory during its lifetime.
 class TemporaryDirectory {
  public:
   explicit TemporaryDirectory(const std::string& path) {
@@ -38,7 +38,7 @@ class TemporaryDirectory {
   std::optional<std::string> before_;
 };
 
-TEST_CASE("a private folder is the user's alone, and is gone at the end with its content") {
+TEST_CASE("only the user may enter a private folder, and it is removed with its content at the end") {
   const toy::Folder temporary;
   const TemporaryDirectory directory(temporary);
   std::filesystem::path path;
@@ -56,7 +56,7 @@ TEST_CASE("a private folder is the user's alone, and is gone at the end with its
   CHECK(toy::names_in(temporary / ".").empty());
 }
 
-TEST_CASE("the folder of a killed process is removed by the next one, and no other folder") {
+TEST_CASE("the next private folder removes that of a killed process, and nothing else") {
   const toy::Folder temporary;
   const TemporaryDirectory directory(temporary);
   int ready[2];
@@ -94,7 +94,7 @@ TEST_CASE("the folder of a killed process is removed by the next one, and no oth
   CHECK(toy::names_in(temporary / ".") == others);
 }
 
-TEST_CASE("a temporary directory that can't be used is an error that names it") {
+TEST_CASE("a temporary directory that can't be used is an error that says so") {
   const toy::Folder temporary;
   const TemporaryDirectory directory(temporary / "none");
   CHECK(toy::contains(toy::fault_of([] { PrivateFolder("test"); }), "temporary directory"));

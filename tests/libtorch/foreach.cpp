@@ -7,7 +7,7 @@
 
 namespace libtorch_foreach_test {
 
-TEST_CASE("foreach_mul_ multiplies each tensor in place, and keeps its dtype") {
+TEST_CASE("foreach_mul_ multiplies each tensor in place and keeps its dtype") {
   const std::vector<torch::Tensor> tensors{torch::full({2, 3}, 2.f), torch::full({1}, 4.f, torch::kBFloat16)};
   const auto* const data = tensors[0].data_ptr();
   etude::libtorch::foreach_mul_(tensors, torch::full({}, 1.5f));

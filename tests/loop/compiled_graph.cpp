@@ -114,7 +114,7 @@ struct NetImpl : torch::nn::Module, etude::HasCompiledGraph {
 
   double noise;
   bool has_graph = true;
-  std::int64_t most_rows = 1000;  // that fit into memory
+  std::int64_t most_rows = 1000;  // more don't fit in memory
   std::function<std::string(const Tensors&)> refuse;
   int forward_calls = 0, evaluation_calls = 0, compiled_calls = 0;
   std::vector<std::int64_t> rows;
@@ -153,7 +153,7 @@ etude::TrainerOptions problem(const Net& net, etude::TrainingArguments args, std
           .eval_dataset = toy::sines::examples(3)};
 }
 
-/// The messages about compiled graphs while it lives.
+/// Collects messages about compiled graphs during its lifetime.
 class Messages {
  public:
   Messages()
@@ -201,7 +201,7 @@ void check_equal(const Result& a, const Result& b) {
   for (std::size_t i = 0; i < a.state.size(); ++i) CHECK(a.state[i].equal(b.state[i]));
 }
 
-/// Trains with the compiled graph in all steps, and compares the result with that of `forward`.
+/// Trains with the compiled graph in all steps, and compares the result with a training by `forward`.
 void check_as_forward(
     const std::function<etude::TrainerOptions(const Net&, CompiledGraphMode)>& options, int batches,
     double tolerance = 1e-5, const std::function<Net()>& make = [] { return Net(); }) {
@@ -253,7 +253,7 @@ TEST_CASE("training steps use the graph; evaluations and predictions use forward
   CHECK(messages.texts() == Texts{});
 }
 
-TEST_CASE("losses, weights and buffers are those of a training by forward, with random numbers") {
+TEST_CASE("the graph and forward give the same losses, weights and buffers, with random numbers too") {
   check_as_forward([](const Net& net, CompiledGraphMode mode) { return problem(net, arguments(mode)); }, 6);
 }
 
@@ -273,8 +273,8 @@ TEST_CASE("a handler reads the outputs of the graph in BackwardBegin, and the ev
   CHECK(heard(CompiledGraphMode::required) == heard(CompiledGraphMode::off));
 }
 
-/// Checks that the steps of a training use forward, and that the trainer says so once in its life, or refuses
-/// to train if the graph is required.
+/// Checks that the steps of a training use forward, and that each trainer says so only once, or refuses to
+/// train if the graph is required.
 template <class Trainer = etude::Trainer<>>
 void check_refused(
     const std::string& reason, const std::function<void(etude::TrainerOptions&)>& change = [](auto&) {}) {
@@ -328,26 +328,26 @@ etude::LossOutput cross_entropy(etude::Model& model, const etude::Batch& batch, 
 TEST_CASE("forward computes a step whose loss isn't simply the model's own") {
   check_refused<OwnStep>("the trainer overrides training_step");
   check_refused<OwnLoss>("the trainer overrides compute_loss");
-  check_refused("compute_loss is set, and the graph has the model's own loss",
+  check_refused("compute_loss is set, but the graph computes the model's own loss",
                 [](auto& options) { options.compute_loss = cross_entropy; });
-  check_refused("loss is set, and the graph has the model's own loss",
+  check_refused("loss is set, but the graph computes the model's own loss",
                 [](auto& options) { options.loss = torch::nn::CrossEntropyLoss(); });
   check_refused("each optimizer has its own compute_loss", [](auto& options) {
     options.optimizers = {{"layers", {.compute_loss = cross_entropy}}};
   });
-  check_refused("label_smoothing_factor is 0.25, and the graph doesn't smooth labels",
+  check_refused("label_smoothing_factor is 0.25, but the graph doesn't smooth labels",
                 [](auto& options) { options.args.label_smoothing_factor = 0.25; });
   check_refused<etude::Trainer<Doubles>>("Doubles may replace the loss in BackwardBegin");
 }
 
 TEST_CASE("forward computes a step with arguments that a compiled graph can't follow") {
-  check_refused("gradient_checkpointing is true, and the graph was compiled without",
+  check_refused("gradient_checkpointing is true, but the graph was compiled without it",
                 [](auto& options) { options.args.gradient_checkpointing = true; });
-  check_refused("full_determinism is true, and compiled code may add up numbers in any order",
+  check_refused("full_determinism is true, but compiled code may sum in any order",
                 [](auto& options) { options.args.full_determinism = true; });
 }
 
-TEST_CASE("all reasons against a required graph are listed at once") {
+TEST_CASE("all reasons why a required graph can't be used are listed at once") {
   Net net;
   auto options = problem(net, arguments(CompiledGraphMode::required));
   options.loss = torch::nn::CrossEntropyLoss();
@@ -364,8 +364,8 @@ TEST_CASE("a required graph is checked for all phases before the first one begin
   options.phases = {{"first", {.num_train_epochs = 1}},
                     {"second", {.num_train_epochs = 1, .compute_loss = cross_entropy}}};
   CHECK(fault_of<etude::ArgumentError>([&] { train(options); }) ==
-        "phase 'second': compiled_graph is required: must be auto or off, since compute_loss is set, and the "
-        "graph has the model's own loss");
+        "phase 'second': compiled_graph is required: must be auto or off, since compute_loss is set, but the "
+        "graph computes the model's own loss");
   CHECK(net->compiled_calls == 0);
 
   options.args.compiled_graph = CompiledGraphMode::automatic;
@@ -384,14 +384,14 @@ struct WrapperImpl : torch::nn::Module {
 };
 TORCH_MODULE(Wrapper);
 
-TEST_CASE("only the graph of the model itself is used, and a wrapper is told so") {
+TEST_CASE("only the graph of the model itself is used, and a submodule's is reported") {
   for (const auto mode : {CompiledGraphMode::automatic, CompiledGraphMode::required}) {
     Net net;
     auto options = problem(net, arguments(mode));
     options.model = Wrapper(net);
     const Messages messages;
     const std::string reason =
-        "only a part of the model, inner, has one, and not loop_compiled_graph_test::WrapperImpl itself";
+        "only the submodule inner has a compiled graph, not loop_compiled_graph_test::WrapperImpl itself";
     if (mode == CompiledGraphMode::required) {
       CHECK(fault_of<etude::ArgumentError>([&] { train(options); }) ==
             "compiled_graph is required: must be auto or off, since " + reason);
@@ -452,7 +452,7 @@ TEST_CASE("forward computes a batch that the graph can't compute, and the traine
   }());
 }
 
-TEST_CASE("different reasons against batches are reported, but not endlessly many") {
+TEST_CASE("different reasons for refusing batches are reported, but at most five") {
   Net net;
   int batches = 0;
   net->refuse = [&](const Tensors&) { return fmt::format("batch {} is wrong", ++batches); };
@@ -462,7 +462,7 @@ TEST_CASE("different reasons against batches are reported, but not endlessly man
   REQUIRE(messages.texts().size() == 5);
   for (int i = 0; i < 4; ++i)
     CHECK(messages.texts()[static_cast<std::size_t>(i)].ends_with(fmt::format(": batch {} is wrong", i + 1)));
-  CHECK(messages.texts()[4].ends_with(": batch 5 is wrong (other reasons that follow are not reported)"));
+  CHECK(messages.texts()[4].ends_with(": batch 5 is wrong (further reasons won't be reported)"));
 }
 
 TEST_CASE("a batch that a required graph can't compute is an error that names it") {
@@ -488,7 +488,7 @@ TEST_CASE("an error of LibTorch in the graph names the graph and the batch") {
   CHECK(contains(fault, "in the compiled graph"));
 }
 
-TEST_CASE("a callback added during the training that may replace the loss ends the use of the graph") {
+TEST_CASE("the graph is no longer used once a callback that may replace the loss is added") {
   struct AddsAfterStep2 {
     std::function<void()> add = {};
     void on(const etude::StepEnd& e) {
@@ -517,7 +517,7 @@ TEST_CASE("a callback added during the training that may replace the loss ends t
                  "in step 3, inputs float32 [4, 5], labels int64 [4]: Doubles may replace the loss"));
 }
 
-TEST_CASE("accumulation and clipping give the weights of a training by forward") {
+TEST_CASE("with accumulation and clipping, the graph and forward give the same weights") {
   check_as_forward(
       [](const Net& net, CompiledGraphMode mode) {
         auto args = arguments(mode);
@@ -529,7 +529,7 @@ TEST_CASE("accumulation and clipping give the weights of a training by forward")
       12);
 }
 
-/// 12 examples, of which some have no label: all of the second batch of two, and half of the third.
+/// 12 examples, some without labels: the whole second batch of two, and half of the third.
 etude::Dataset with_ignored_labels() {
   auto [points, labels] = toy::sines::rows(0, 12);
   labels.index_put_({torch::tensor({2, 3, 5})}, -100);
@@ -626,7 +626,7 @@ TEST_CASE("auto_find_batch_size makes batches smaller until the graph has memory
   CHECK(net->forward_calls == 0);
 }
 
-TEST_CASE("step(batch) uses the graph; with backward(loss) a required one is an error") {
+TEST_CASE("step(batch) uses the graph; backward(loss) is an error if the graph is required") {
   const auto [points, labels] = toy::sines::rows(0, 4);
   Net net;
   etude::Trainer<> trainer(problem(net, arguments(CompiledGraphMode::required)));
@@ -657,7 +657,7 @@ TEST_CASE("a search for a learning rate uses forward and restores everything") {
   check_equal(after_search, trained_twice(Net(), false));
 }
 
-TEST_CASE("the origin of a loss that isn't finite is searched for in forward") {
+TEST_CASE("the origin of a loss that isn't finite is looked for in forward") {
   Net net;
   auto args = arguments(CompiledGraphMode::required);
   args.on_non_finite = etude::OnNonFinite::skip;
@@ -678,10 +678,10 @@ TEST_CASE("the origin of a loss that isn't finite is searched for in forward") {
   CHECK(net->forward_calls == 2);
 }
 
-TEST_CASE("a training by the graph is resumed in the middle to the bit, and also without the graph") {
+TEST_CASE("a training by the graph resumes bit for bit, and can also resume without the graph") {
   const toy::Folder folder;
   auto args = arguments(CompiledGraphMode::required);
-  args.log_level = etude::LogLevel::error;  // not the warning of a resume with another argument
+  args.log_level = etude::LogLevel::error;  // hides the warning that an argument has changed
   toy::save_to(folder, args, 2);
   const auto whole = train(problem(Net(), args));
   CHECK(whole.losses.size() == 6);
@@ -697,7 +697,7 @@ TEST_CASE("a training by the graph is resumed in the middle to the bit, and also
   check_close(resumed(CompiledGraphMode::off, 0), whole);
 }
 
-TEST_CASE("in two processes, training by the graph gives the weights of one process, with padding too") {
+TEST_CASE("in two processes, the graph gives the weights that one process gives, with padding too") {
   if (toy::launches(2)) return;
   const auto run = [](const Net& net, CompiledGraphMode mode) {
     auto args = arguments(mode);
@@ -722,12 +722,12 @@ TEST_CASE("in two processes, training by the graph gives the weights of one proc
   one.args.per_device_train_batch_size = 4;
   const auto whole = train(one);
   for (const auto& result : {compiled, mixed, sharded, expected}) {
-    // Each process logs, and has counted, its own examples.
+    // Losses and the counting buffer are left out: each process has those of its own examples.
     toy::sines::check_close({result.state[0], result.state[1]}, {whole.state[0], whole.state[1]});
   }
 }
 
-TEST_CASE("in two processes, a batch that a required graph can't compute in one of them ends both") {
+TEST_CASE("in two processes, a batch that a required graph can't compute in one ends the training in both") {
   if (!toy::is_rank()) {
     toy::Processes processes(2, doctest::getContextOptions()->currentTest->m_name);
     CHECK(processes.ends() == Texts{"exit 0", "exit 0"});

@@ -332,7 +332,7 @@ TEST_CASE("an error in the captured step is reported with its place, and ends th
 }
 
 struct WithGraphImpl : NetImpl, etude::HasCompiledGraph {
-  Result forward_compiled(const etude::Tensors&) override { return {{}, "it is never called"}; }
+  Result forward_compiled(const etude::Tensors&) override { return {{}, "this must not be called"}; }
 };
 TORCH_MODULE(WithGraph);
 

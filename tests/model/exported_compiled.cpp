@@ -55,7 +55,7 @@ std::string changed(ExportedJson json, const Change& change) {
 
 std::string here() { return etude::detail::this_processor().machine; }
 
-/// A manifest whose graph can run here, if LibTorch is new enough.
+/// A manifest with a graph that can run here if LibTorch is new enough.
 std::string manifest(const Change& change = {}) {
   auto json = ExportedJson::parse(R"({"format": 1, "graphs": [{"library": "0.so", "operators": null,
       "device": "cpu", "autocast": null, "processor": {"machine": "", "features": []}}]})");
@@ -64,7 +64,7 @@ std::string manifest(const Change& change = {}) {
   return changed(json, change);
 }
 
-TEST_CASE("a manifest lists graphs with what they need") {
+TEST_CASE("a manifest lists graphs and their requirements") {
   const auto entries = etude::detail::read_compiled_manifest(R"({"format": 1, "graphs": [
       {"library": "0.so", "operators": null, "torch": "2.13.0", "device": "cpu", "autocast": null,
        "processor": {"machine": "x86_64", "features": ["avx2", "fma"]}},
@@ -85,7 +85,7 @@ TEST_CASE("a manifest lists graphs with what they need") {
   CHECK(entries[1].capability == "9.0");
 }
 
-TEST_CASE("a fault of a manifest names the place") {
+TEST_CASE("an error in a manifest names the place") {
   const auto fault = [](const std::string& place, const std::string& value) {
     return fault_of([&] { etude::detail::read_compiled_manifest(manifest(set(place, value)), "m.pt2"); });
   };
@@ -130,7 +130,8 @@ TEST_CASE("the features of a processor are read from /proc/cpuinfo") {
 #endif
 }
 
-TEST_CASE("a graph that needs another LibTorch, machine, processor or GPU isn't run, with the reason") {
+TEST_CASE(
+    "a graph that needs another LibTorch, machine, processor or GPU isn't run, and the reason is given") {
   const Processor processor{"x86_64", {"sse2", "avx2"}};
   const auto unmet = [&](etude::detail::CompiledEntry entry, const std::string& capability = "") {
     return etude::detail::unmet_requirement(entry, "2.13.0", processor, capability);
@@ -206,7 +207,7 @@ TEST_CASE("a spec says which tensors a graph takes and returns") {
   CHECK(spec(set("/unused", R"(["frozen"])")).inputs[1].trains);
 }
 
-TEST_CASE("a fault of a spec names the place") {
+TEST_CASE("an error in a spec names the place") {
   const auto fault = [](const std::string& place, const std::string& value) {
     return fault_of([&] { spec(set(place, value)); });
   };
@@ -262,7 +263,7 @@ std::vector<torch::Tensor> tensors() {
           {}};
 }
 
-TEST_CASE("a batch or a model that differs from the compiled one is refused, with the reason") {
+TEST_CASE("a batch or a model that differs from the compiled one is refused, and the reason is given") {
   const auto why_not = [](std::size_t index, const torch::Tensor& tensor) {
     auto all = tensors();
     all[index] = tensor;
@@ -291,7 +292,7 @@ TEST_CASE("a batch or a model that differs from the compiled one is refused, wit
   CHECK(why_not(4, torch::zeros({1, 3})) ==
         "input 'x' has size 1 in dimension 0: the graph was compiled for 2 to 8");
   CHECK(why_not(5, torch::zeros({3, 5}, torch::kLong)) ==
-        "input 'labels' has size 3 in dimension 0: the graph was compiled for equal sizes, and another is 4");
+        "input 'labels' has size 3 in dimension 0: the graph was compiled for equal sizes, but another is 4");
   CHECK(why_not(5, torch::zeros({4, 0}, torch::kLong)) ==
         "input 'labels' has size 0 in dimension 1: the graph was compiled for at least 1");
   CHECK(why_not(5, torch::zeros({4, 500}, torch::kLong)).empty());
@@ -310,7 +311,7 @@ x::Model model() {
           .outputs = {{"y", "y"}, {"loss", "loss"}}};
 }
 
-TEST_CASE("a spec that names tensors that the model doesn't have is refused") {
+TEST_CASE("a spec that names tensors that the model lacks is refused") {
   const auto program = etude::detail::read_program(model().json(), "m.pt2");
   const auto fault = [&](const Change& change) {
     return fault_of([&] { etude::detail::check_compiled_spec(spec(change), program, "0.so"); });
@@ -324,7 +325,7 @@ TEST_CASE("a spec that names tensors that the model doesn't have is refused") {
   CHECK(fault(set("/outputs/2/name", "\"w\"")) == "0.so: the model has no buffer 'w'");
 }
 
-TEST_CASE("a library must be whole before it is loaded") {
+TEST_CASE("a truncated library, or a file of another kind, is refused before it is loaded") {
   const auto fault = [](const std::string& bytes) {
     return fault_of([&] { etude::detail::check_library(bytes, "0.so"); });
   };
@@ -340,7 +341,7 @@ TEST_CASE("a library must be whole before it is loaded") {
   CHECK(fault(library.substr(0, 4096)) == "0.so: it is truncated: it has 4096 bytes");
   auto small = library;
   small[4] = 1;  // EI_CLASS: 32 bits
-  CHECK(fault(small) == "0.so: it isn't a shared library of 64 bits");
+  CHECK(fault(small) == "0.so: it isn't a 64-bit shared library");
   auto far = library;
   far.replace(32, 8, 8, '\xff');  // e_phoff
   CHECK(contains(fault(far), "it is truncated"));
@@ -397,7 +398,7 @@ TEST_CASE("without run_compiled_code, nothing in compiled/ is read") {
         "load_exported was called without run_compiled_code");
 }
 
-TEST_CASE("the reason is given why a file's compiled graph isn't used, and the model runs without it") {
+TEST_CASE("if a file's compiled graph can't be used, the reason is given, and the model runs without it") {
   Loaded loaded;
   CHECK(contains(loaded.why_not({}), "the file has no compiled graph"));
   CHECK(contains(loaded.why_not({{"manifest.json", R"({"format": 1, "graphs": []})"}}),
@@ -449,7 +450,8 @@ TEST_CASE("a library that can't be loaded is an error that names the file, and l
   REQUIRE(::dladdr(reinterpret_cast<void*>(&zip_close), &info) != 0);
   const auto library = toy::read_text(info.dli_fname);
   CHECK(contains(fault({{"manifest.json", "[]"}}), "manifest.json: it isn't an object with format"));
-  CHECK(contains(fault({{"manifest.json", manifest()}}), "manifest.json: it has no '0.so'"));
+  CHECK(contains(fault({{"manifest.json", manifest()}}),
+                 "manifest.json: it lists '0.so', which the file doesn't contain"));
   CHECK(
       contains(fault({{"manifest.json", manifest()}, {"0.so", "text"}}), "0.so: it isn't a shared library"));
   CHECK(contains(fault({{"manifest.json", manifest()}, {"0.so", library.substr(0, 8192)}}),
@@ -457,14 +459,14 @@ TEST_CASE("a library that can't be loaded is an error that names the file, and l
   CHECK(contains(fault({{"manifest.json", manifest()}, {"0.so", library}}), "0.so: it can't be loaded: "));
   CHECK(contains(
       fault({{"manifest.json", manifest(set("/graphs/0/operators", "\"0.json\""))}, {"0.so", library}}),
-      "manifest.json: it has no '0.json'"));
+      "manifest.json: it lists '0.json', which the file doesn't contain"));
   if (before)
     ::setenv("TMPDIR", kept.c_str(), 1);
   else
     ::unsetenv("TMPDIR");
 }
 
-TEST_CASE("save_exported keeps what is in compiled/") {
+TEST_CASE("save_exported keeps the contents of compiled/") {
   Loaded loaded;
   const Entries compiled{{"manifest.json", manifest(set("/graphs/0/torch", "\"1.0\""))}, {"0.so", "native"}};
   loaded.load(compiled, false)->save_exported(loaded.folder / "saved.pt2");

@@ -62,7 +62,7 @@ class Pt2Archive {
             const std::function<const torch::Tensor*(const std::string& kind, const std::string& model,
                                                      const std::string& name)>& value) const;
 
-  /// The bytes of a file in the folder compiled/; unset if it isn't there. `tools/export.py --compile` writes
+  /// The bytes of a file in the folder compiled/; unset if there is none. `tools/export.py --compile` writes
   /// that folder, which PyTorch ignores.
   std::optional<std::string> compiled_file(const std::string& file) const;
 

@@ -9,11 +9,11 @@
 namespace etude::inline v0::detail {
 
 /// A folder in the temporary directory that only this user may enter. The destructor removes it with its
-/// content. If the process is killed, the next folder of the same kind removes it.
+/// content. If the process is killed, the next PrivateFolder of the same kind removes it.
 class PrivateFolder {
  public:
-  /// Creates "etude-KIND-" and six random letters. Throws CheckpointError with the path and the system's
-  /// reason.
+  /// Creates "etude-KIND-" followed by six random letters and digits. Throws CheckpointError with the
+  /// system's reason.
   explicit PrivateFolder(std::string_view kind);
   PrivateFolder(const PrivateFolder&) = delete;
   PrivateFolder& operator=(const PrivateFolder&) = delete;

@@ -14,7 +14,7 @@
 
 namespace etude::inline v0::libtorch {
 
-/// Whether this LibTorch can run graphs that Python compiled ahead of time for the same version of LibTorch.
+/// Whether this LibTorch can run graphs that Python compiled ahead of time for the same version.
 bool runs_compiled_graphs();
 
 /// The compute capability of a GPU, such as "9.0"; empty if it can't be determined.
@@ -24,8 +24,8 @@ std::string cuda_capability(torch::Device device);
 /// the library's native code. LibTorch's exceptions are propagated.
 class CompiledLibrary {
  public:
-  /// Loads the library for a device. The proxy executor's operators are read from the file with the same name
-  /// and the suffix .json, if it exists. The files aren't needed afterwards.
+  /// Loads the library for a device. If there is a file of the same name with the suffix .json, it describes
+  /// the operators that the library calls. The files aren't needed afterwards.
   CompiledLibrary(const std::filesystem::path& path, torch::Device device);
   CompiledLibrary(CompiledLibrary&& other) noexcept;
   ~CompiledLibrary();

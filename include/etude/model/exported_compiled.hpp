@@ -27,21 +27,21 @@ class Pt2Archive;
 
 namespace detail {
 
-/// Throws a CheckpointError that begins with `where` unless the bytes are a whole shared library.
+/// Throws a CheckpointError that begins with `where` unless the bytes are a complete 64-bit shared library.
 void check_library(std::string_view bytes, std::string_view where);
 
 /// Throws a CheckpointError that begins with `where` if a compiled graph takes or returns tensors that the
 /// exported graph doesn't have.
 void check_compiled_spec(const CompiledSpec& spec, const ExportedProgram& program, std::string_view where);
 
-/// A compiled graph that is loaded for a device.
+/// A compiled graph that has been loaded for a device.
 struct CompiledGraph {
   CompiledSpec spec;
   libtorch::CompiledLibrary library;
 };
 
-/// The compiled graphs of a file, which a module shares with its clones. Calls from several threads must take
-/// turns.
+/// The compiled graphs of a file, which a module shares with its clones. Threads must not call it at the same
+/// time.
 class CompiledGraphs {
  public:
   /// Reads the manifest. Throws CheckpointError.
@@ -52,7 +52,7 @@ class CompiledGraphs {
     std::string why_not;                         ///< the reason, if there is none
   };
 
-  /// The graph for a device and a dtype of autocast, which is loaded at the first call: its native code runs.
+  /// The graph for a device and a dtype of autocast. The first call loads it, which runs its native code.
   /// Throws CheckpointError if that fails, or if the graph doesn't fit `program`.
   Found find(torch::Device device, std::optional<torch::ScalarType> autocast, const ExportedProgram& program);
 
@@ -72,11 +72,12 @@ class CompiledGraphs {
 struct BoundCompiledGraph {
   std::shared_ptr<const CompiledGraph> graph;
   std::vector<torch::Tensor> tensors = {};  ///< one for each input; undefined for a batch's and the scale
-  /// The inputs of a batch: the index of the graph's input, and its index in ExportedProgram::inputs.
+  /// For each input of a batch: its index in the graph's inputs and in ExportedProgram::inputs.
   std::vector<std::pair<std::size_t, std::size_t>> batch = {};
-  /// The buffers that the graph changes, by index of the graph's output.
+  /// The buffers that the graph changes, with the indices of the outputs that are their new values.
   std::vector<std::pair<std::size_t, torch::Tensor>> buffers = {};
-  /// In the program's order: the index of the graph's output, and its index in ExportedProgram::outputs.
+  /// For each output of the program that the graph returns, in the program's order: its index in the graph's
+  /// outputs and in ExportedProgram::outputs.
   std::vector<std::pair<std::size_t, std::size_t>> outputs = {};
 };
 
@@ -84,8 +85,8 @@ struct BoundCompiledGraph {
 BoundCompiledGraph bind_compiled(std::shared_ptr<const CompiledGraph> graph, const ExportedProgram& program,
                                  const std::function<torch::Tensor(const ExportedState&)>& tensor_of);
 
-/// Runs a graph on a batch, whose tensors are in the program's order, undefined if the batch lacks them.
-/// Throws Error that begins with `model`, the name for messages, if the graph fails.
+/// Runs a graph on a batch, whose tensors are in the program's order; one that the batch lacks is undefined.
+/// Throws an Error that begins with `model`, the name for messages, if the graph fails.
 HasCompiledGraph::Result run_compiled(const BoundCompiledGraph& bound,
                                       const std::vector<torch::Tensor>& given, torch::Device device,
                                       const ExportedProgram& program, const std::string& model);

@@ -14,8 +14,8 @@
 /// a CheckpointError that begins with `where`.
 namespace etude::inline v0::detail {
 
-/// A processor's machine type, as `uname -m` prints it, and its instruction sets by their names in
-/// /proc/cpuinfo.
+/// A processor's machine type, as `uname -m` prints it, and its instruction sets, as /proc/cpuinfo names
+/// them.
 struct Processor {
   std::string machine;
   std::set<std::string, std::less<>> features = {};
@@ -30,7 +30,7 @@ std::set<std::string, std::less<>> processor_features(std::string_view cpuinfo);
 /// One graph of compiled/manifest.json.
 struct CompiledEntry {
   std::string library;         ///< the name of its library in the file's folder compiled/
-  std::string operators = {};  ///< the name of the description of the operators that it calls; empty if none
+  std::string operators = {};  ///< the name of the file that describes operators it calls; empty if none
   std::string torch;           ///< the version of LibTorch that it was compiled for
   torch::DeviceType device = torch::kCPU;
   std::optional<torch::ScalarType> autocast = {};  ///< the dtype of autocast, if it was compiled with it
@@ -88,7 +88,7 @@ struct CompiledSpec {
   std::vector<CompiledSymbol> symbols;
   std::size_t scale = 0;  ///< the index of the input that scales the gradients: the gradient of the loss
 
-  /// Returns why the graph doesn't take these tensors, one for each input; empty if it does. Strides aren't
+  /// Returns why the graph can't take `given`, a tensor for each input; empty if it can. Strides aren't
   /// checked for tensors of the batch, and the scale isn't checked at all.
   std::string why_not(const std::vector<torch::Tensor>& given, torch::Device device) const;
 };

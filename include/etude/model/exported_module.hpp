@@ -54,7 +54,7 @@ class ExportedModuleImpl : public torch::nn::Module, public HasNormParameters, p
     /// The tensors of a PEFT adapter: maps their names in adapter_model.safetensors to their names in the
     /// model.
     std::map<std::string, std::string> adapter = {};
-    /// Null if the file's native code mustn't run.
+    /// Null unless the file's native code may run.
     std::shared_ptr<detail::CompiledGraphs> compiled = nullptr;
   };
 
@@ -68,12 +68,12 @@ class ExportedModuleImpl : public torch::nn::Module, public HasNormParameters, p
   /// and if no output can be computed; Error for an operator that can't follow the module's mode.
   Tensors forward(const Tensors& inputs);
 
-  /// Runs the file's compiled graph for the module's device and this thread's autocast, which may be loaded
-  /// now. It computes batches of the sizes and dtypes that it was compiled for, in training mode, for
-  /// parameters that are trained or frozen as they were then; in other cases the result says why it didn't.
-  /// Its gradients are freed by the backward pass. Throws as `forward` does for inputs that the model doesn't
-  /// take, Error that begins with the model's name if the graph fails, and CheckpointError if it can't be
-  /// loaded. Several threads take turns.
+  /// Runs the file's compiled graph for the module's device and this thread's autocast, and loads it first if
+  /// necessary. The graph computes batches of the sizes and dtypes that it was compiled for, in training
+  /// mode, if the same parameters are trained and frozen as then; otherwise the result says why it can't. The
+  /// backward pass frees the gradients. Throws as `forward` does for inputs that the model doesn't take, an
+  /// Error that begins with the model's name if the graph fails, and CheckpointError if it can't be loaded.
+  /// Several threads take turns.
   Result forward_compiled(const Tensors& inputs) override;
 
   /// True if the program has asked for compiled graphs, whether or not the file has any.

@@ -22,7 +22,7 @@ struct LoadExportedOptions {
 /// files. If the file has a graph for each mode ("model" or "train", and "eval"), the module's mode selects
 /// the graph. With a single graph, operators that depend on the mode, such as dropout, follow the module's
 /// mode. Parameters and buffers are on the CPU. With `run_compiled_code`, the compiled graphs that can run on
-/// this CPU are loaded too, and those for a GPU at their first use. Programs link etude::torch_file, which
+/// this CPU are loaded too, and those for a GPU at their first use. Programs link etude::exported, which
 /// needs libzip. Throws a CheckpointError that names the file and the problem.
 ExportedModule load_exported(const std::filesystem::path& path, const LoadExportedOptions& options = {});
 
