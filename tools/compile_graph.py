@@ -35,7 +35,7 @@ from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
 KINDS = {InputKind.PARAMETER: "parameter", InputKind.BUFFER: "buffer", InputKind.CONSTANT_TENSOR: "constant", InputKind.USER_INPUT: "input"}
-# Instruction sets that compilers use by themselves, among the flags of an x86 processor.
+# Flags of x86 instruction sets that a compiler may use unasked.
 INSTRUCTIONS = re.compile(r"(sse|ssse|avx|amx|fma|bmi|vaes|vpclmulqdq|sha)\w*|sm[34]|f16c|popcnt|abm|movbe|adx|aes|pclmulqdq|gfni|movdiri|movdir64b|clwb|serialize")
 UNLIMITED = 2**48  # no tensor has a size above it
 
@@ -70,10 +70,10 @@ class Interpreter(torch.fx.Interpreter):
 
 
 class Step:
-    """The tensors that the training step takes and gives, read from an exported program.
+    """The tensors that the training step takes and returns, read from an exported program.
 
     `takes` has (kind, name, example, exported sizes) of each distinct tensor: tied parameters count once. `places` has, for each
-    placeholder of the program, an index of `takes` or the constant.
+    placeholder of the program, an index of `takes` or a constant's value.
     """
 
     def __init__(self, program, inputs):
@@ -87,9 +87,9 @@ class Step:
                 self.places.append(("value", spec.arg.value))
                 continue
             if spec.kind not in KINDS:
-                raise CannotCompile(f"it takes {spec.arg.name}, which isn't a tensor")
+                raise CannotCompile(f"{spec.arg.name} isn't a tensor")
             if spec.kind is InputKind.USER_INPUT and spec.arg.name not in spelled:
-                raise CannotCompile(f"the graph takes {spec.arg.name}, which none of the inputs {', '.join(inputs)} is")
+                raise CannotCompile(f"the graph takes {spec.arg.name}, which isn't among the inputs {', '.join(inputs)}")
             name, tensor = spelled[spec.arg.name] if spec.kind is InputKind.USER_INPUT else (spec.target, state[spec.target])
             if id(tensor) not in found:
                 found[id(tensor)] = len(self.takes)
@@ -100,7 +100,7 @@ class Step:
         outputs = [spec for spec in signature.output_specs if spec.kind in (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)]
         node = next(node for node in program.graph.nodes if node.op == "output")
         self.loss = loss_position(program)
-        self.results = list(zip(signature.output_specs, pytree.tree_leaves(node.args)))  # of which some may be None
+        self.results = list(zip(signature.output_specs, pytree.tree_leaves(node.args)))  # some may be None
         loss = outputs[self.loss].arg
         value = next(result.meta["val"] for spec, result in self.results if spec.arg is loss) if hasattr(loss, "name") else None
         if not isinstance(value, torch.Tensor) or value.dim() != 0:
@@ -128,7 +128,7 @@ class Step:
 
 
 def symbols_of(step):
-    """Where each symbol of the exported sizes stands: {symbol: [(index in `takes`, dimension)]}."""
+    """Where each symbol of the exported sizes occurs: {symbol: [(index in `takes`, dimension)]}."""
     places = {}
     for index, (*_, sizes) in enumerate(step.takes):
         for dimension, size in enumerate(sizes):
@@ -140,8 +140,8 @@ def symbols_of(step):
 
 
 def equal_sizes(step):
-    """Gives symbols whose sizes must be equal the same key. The export has different symbols for sizes that no operator compares
-    before it runs, such as those of a mask and its text, so this runs the graph with one size changed at a time."""
+    """Maps each symbol to a key, the same for sizes that must be equal. The export gives different symbols to sizes that no operator
+    compares before it runs, such as those of a mask and its text, so this runs the graph with one size changed at a time."""
     places, groups, keys = symbols_of(step), {}, {}
     for symbol, ((index, dimension), *_) in places.items():
         groups.setdefault((dimension == 0, step.takes[index][2].shape[dimension]), []).append(symbol)
@@ -166,9 +166,9 @@ def runs_with_other_size(step, places):
 
 
 class Sizes:
-    """Symbols for the sizes that vary, by the keys of `equal_sizes`, or none without keys, and what tracing assumes about them.
+    """Symbols for the sizes that vary, one for each key of `equal_sizes`, none if `keys` is None, and what tracing assumes about them.
 
-    The exported program has an environment for its symbols, too, but that records no more assumptions.
+    The exported program has an environment for its symbols, too, but it no longer records assumptions.
     """
 
     def __init__(self, step, keys, learned=()):
@@ -178,7 +178,7 @@ class Sizes:
         self.hints, symbols, exported = {}, {}, {}
         for expression, places in symbols_of(step).items() if keys else ():
             if not expression.is_Symbol:
-                raise CannotCompile(f"a size is {expression}")
+                raise CannotCompile(f"a size depends on others: {expression}")
             index, dimension = places[0]
             key = keys[expression]
             if key not in symbols:
@@ -197,7 +197,7 @@ class Sizes:
         for guard in env.guards:
             guard = env.replace(guard.expr).xreplace(exported)
             if not guard.free_symbols <= set(self.hints):
-                raise CannotCompile(f"the graph has the condition {guard}")
+                raise CannotCompile(f"the graph requires {guard}")
             self.assume(guard)
         for expression in learned:
             self.assume(expression)
@@ -214,7 +214,7 @@ class Sizes:
             self.env.evaluate_expr(expression)
 
     def fakes(self, step):
-        """Tensors without memory of those sizes, which tracing takes."""
+        """Fake tensors of those sizes, for tracing."""
         result = []
         with self.mode:
             for (kind, _, tensor, _), sizes in zip(step.takes, self.sizes):
@@ -223,17 +223,17 @@ class Sizes:
         return result
 
     def described(self):
-        """The sizes of each tensor, and the range of each symbol, as the file has them. Raises CannotCompile if that isn't all that was assumed."""
+        """The sizes of each tensor, and the range of each symbol, as the file has them. Raises CannotCompile if ranges can't express every assumption."""
         names, described = {}, []
         for sizes in self.sizes:
             described.append([])
             for size in sizes:
                 expression = self.env.replace(size.node.expr) if isinstance(size, torch.SymInt) else sympy.Integer(size)
                 if not expression.is_Integer and not expression.is_Symbol:
-                    raise CannotCompile(f"a size must be {expression}")
+                    raise CannotCompile(f"a size depends on others: {expression}")
                 described[-1].append(int(expression) if expression.is_Integer else names.setdefault(expression, f"s{len(names)}"))
         guards = [self.env.simplify(guard.expr) for guard in self.env.guards]
-        for multiple in (None, 1024, 64, 8, 1):  # an assumption such as that of indices in 32 bits holds up to some size
+        for multiple in (None, 1024, 64, 8, 1):  # some assumptions, such as 32-bit indices, hold only up to a size
             limits = {}
             for symbol in names:
                 limits[symbol] = self.env.var_to_range[symbol] & ValueRanges(0, self.hints[symbol] * multiple if multiple else UNLIMITED)
@@ -264,7 +264,7 @@ def joint_graph(step, sizes, autocast):
     graph = aot_export_joint_simple(forward, tuple(sizes.fakes(step)), trace_joint=True).graph
     *taken, scale = (node for node in graph.nodes if node.op == "placeholder")
     for node in taken:
-        for user in list(node.users):  # nothing is written to any more
+        for user in list(node.users):  # the traced graph writes to nothing, so copies aren't needed
             if user.target is torch.ops.aten.clone.default and user.kwargs.get("memory_format") in (None, torch.contiguous_format, torch.preserve_format):
                 user.replace_all_uses_with(node)
     output = next(node for node in graph.nodes if node.op == "output")
@@ -299,7 +299,7 @@ def without_copy(value):
 
 
 def root(node):
-    """The node that owns the memory of `node`, if that is a view."""
+    """The node whose memory `node` uses: itself unless it is a view."""
     while True:
         source = node.args[0] if node.target is operator.getitem else node
         if not getattr(source.target, "is_view", False):
@@ -308,7 +308,7 @@ def root(node):
 
 
 def convert_scale(graph, scale):
-    """Makes the loss's gradient a float32, whatever the loss is."""
+    """Makes the loss's gradient a float32, whatever the loss's dtype."""
     value = scale.meta["val"]
     if value.dtype == torch.float32:
         return
@@ -333,7 +333,7 @@ def options(device, path, spec):
         "layout_optimization": device != "cpu",  # which more than doubles the time of ResNet-18's step on a processor
         "fallback_random": True,  # eager's numbers, from LibTorch's generator
         "cpp.dynamic_threads": True,
-        "cpp.threads": max(2, os.cpu_count() or 0),  # for one thread, it would leave out what keeps several apart
+        "cpp.threads": max(2, os.cpu_count() or 0),  # with 1, it would generate code that is unsafe for several threads
     }
 
 
@@ -352,7 +352,7 @@ CATCH = """
 #include <exception>
 
 namespace {
-// The first exception of a parallel region, which none may leave.
+// The first exception in a parallel region: none may leave it.
 class Caught {
  public:
   bool any() const { return any_.load(std::memory_order_relaxed); }
@@ -367,8 +367,8 @@ class Caught {
 
 
 def with_errors_caught(code):
-    """Makes kernels throw what TorchInductor's checks of indices throw inside a parallel region, where an exception would end the
-    program: a token beyond the vocabulary is an error of the batch."""
+    """Rethrows the errors of index checks after a parallel region, since leaving it by an exception ends the program: a token beyond
+    the vocabulary is then an error of its batch."""
     lines, result, ends, regions, region_end, loops = code.splitlines(), [], {}, 0, 0, 0
     margin = lambda line: line[: len(line) - len(line.lstrip())]
     end_of = lambda begin: next(place for place in range(begin, len(lines)) if lines[place] == margin(lines[begin]) + "}")
@@ -382,7 +382,7 @@ def with_errors_caught(code):
             loops = int((re.search(r"collapse\((\d+)\)", text) or [0, 1])[1])
         elif loops and text.startswith("for("):
             loops -= 1
-            if not loops:  # no later loop of the region may use what an earlier one has found to be wrong
+            if not loops:  # later loops mustn't use what an earlier one found invalid
                 ends[end_of(place + 1)] = f"}} catch (...) {{ caught{regions}.add(); }} }}"
                 lines[place + 1] += f" if (!caught{regions}.any()) try {{"
         result.append(margin(line) + ends[place] if place in ends else lines[place])
@@ -440,8 +440,8 @@ def native_code(step, device, autocast, keys, folder):
         if described(step, sizes, indices, gives) == spec:
             operators = path.with_suffix(".json")
             return path, operators if operators.exists() else None, spec
-        learned = [guard.expr for guard in sizes.env.guards]  # the compiler assumed more about the sizes than tracing
-    raise CannotCompile("what the compiler assumes about the sizes differs in each attempt")
+        learned = [guard.expr for guard in sizes.env.guards]  # the compiler assumed more about the sizes than tracing did
+    raise CannotCompile("the compiler's assumptions about the sizes didn't settle after 3 attempts")
 
 
 def described(step, sizes, indices, gives):
@@ -495,7 +495,7 @@ def verify_batch(step, autocast, runner, spec, tensors):
         kind, name = what["kind"], what.get("name", what.get("index"))
         right = expected.pop((kind, name), None)
         if right is None or result.shape != right.shape or result.dtype != right.dtype or not result.is_contiguous():
-            raise CannotCompile(f"the compiled {kind} {name} isn't like the graph's")
+            raise CannotCompile(f"the compiled {kind} {name} differs from the graph's in shape, dtype or layout")
         allowed = (0.1 if is_coarse else 1e-3) * max(norm(right), 0.01 * largest if kind == "gradient" else 1e-3)
         difference = norm(result.double() - right.detach().double())
         if right.isfinite().all() and not difference <= allowed:
@@ -510,7 +510,7 @@ def norm(tensor):
 
 
 def processor(device):
-    """What the machine must have that runs the code."""
+    """What the code needs of the machine that runs it."""
     result = {"machine": platform.machine(), "features": []}
     with contextlib.suppress(OSError):
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
@@ -573,7 +573,7 @@ def compile_step(program, inputs, note, device="cpu", autocast=None, fixed_sizes
         )
         note(f"compiled the training step{' under autocast' if kind else ''} in {time.monotonic() - begin:.0f} s: {in_words(spec)}")
         if failure:
-            note(f"its sizes are fixed, since with others: {failure}")
+            note(f"its sizes are fixed, since varying ones failed: {failure}")
     entries["compiled/manifest.json"] = json.dumps({"format": 1, "graphs": graphs}).encode()
     return entries
 
@@ -583,7 +583,7 @@ def first_line(error):
 
 
 def any_sizes(step, device, autocast, fixed_sizes, folder):
-    """The native code for as many sizes as can be compiled, and why they are fixed if that is all that can be."""
+    """The native code, with varying sizes if possible, and otherwise why they are fixed."""
     failure = None
     if not fixed_sizes and symbols_of(step):
         try:
@@ -596,5 +596,5 @@ def any_sizes(step, device, autocast, fixed_sizes, folder):
 def in_words(spec):
     """The inputs of a compiled step and their sizes."""
     inputs = (f"{each['name']} [{', '.join(map(str, each['sizes']))}]" for each in spec["inputs"] if each["kind"] == "input")
-    ranges = (f"{name} of {least} or more" if most is None else f"{name} of {least} to {most}" for name, (least, most) in spec["sizes"].items())
+    ranges = (f"{name} at least {least}" if most is None else f"{name} from {least} to {most}" for name, (least, most) in spec["sizes"].items())
     return ", ".join([*inputs, *ranges])

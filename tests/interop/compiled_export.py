@@ -272,7 +272,7 @@ def not_compiled():
         same(said, f"export.py: the training step can't be compiled: {words}\n", case)
         with zipfile.ZipFile(path) as archive:
             check(not any("/compiled/" in name for name in archive.namelist()), f"{case}: something was compiled")
-        check(torch.export.load(path).module()(x=torch.rand(5, 3)) is not None, f"{case}: the file doesn't serve")
+        check(torch.export.load(path).module()(x=torch.rand(5, 3)) is not None, f"{case}: the file can't be used")
     if not torch.cuda.is_available():
         _, said = exported(Lossy("mean"), {"x": torch.rand(4, 3)}, compile="cuda")
         same(said, "export.py: the training step can't be compiled: this torch finds no GPU\n", "without a GPU")
@@ -284,7 +284,7 @@ def not_compiled():
 
 
 class EvenRows(torch.nn.Module):
-    """A graph whose number of rows is even, which no range says."""
+    """A graph whose number of rows is even, which no range can express."""
 
     def __init__(self):
         super().__init__()
@@ -296,7 +296,7 @@ class EvenRows(torch.nn.Module):
 
 def types_and_sizes():
     path, said = exported(EvenRows(), {"x": torch.rand(4, 3)}, "even", compile="cpu")
-    check("its sizes are fixed, since with others: sizes must satisfy" in said, f"a condition that no range says: it says\n{said}")
+    check("its sizes are fixed, since varying ones failed: sizes must satisfy" in said, f"a condition that no range says: it says\n{said}")
     torch.manual_seed(2)
     model = Lossy("mean").double()
     path, _ = exported(model, {"x": torch.rand(4, 3, dtype=torch.double)}, "double", compile="cpu", fixed_sizes=True)
