@@ -217,8 +217,9 @@ class SpecReader {
     for (const auto& output : exported_list(exported_member(json_, "outputs", where_), where_))
       add_output(output);
     if (losses_ != 1) throw exported_fault(where_, "it returns {} losses: must be one", losses_);
-    for (const auto& name : exported_list(exported_member(json_, "unused", where_), where_))
-      train(exported_text(name, where_), where_);
+    for (const auto& unused : exported_list(exported_member(json_, "unused", where_), where_))
+      if (const auto& name = exported_text(unused, where_); parameter(name) != spec_.inputs.end())
+        train(name, where_);  // else the graph doesn't even take it
     return std::move(spec_);
   }
 
@@ -294,11 +295,15 @@ class SpecReader {
     spec_.outputs.push_back(std::move(output));
   }
 
-  /// Notes that a parameter is trained. Returns its index.
-  std::size_t train(const std::string& name, std::string_view where) {
-    const auto found = std::ranges::find_if(spec_.inputs, [&](const auto& input) {
+  std::vector<CompiledInput>::iterator parameter(const std::string& name) {
+    return std::ranges::find_if(spec_.inputs, [&](const auto& input) {
       return input.kind == CompiledInput::Kind::parameter && input.name == name;
     });
+  }
+
+  /// Notes that a parameter is trained. Returns its index.
+  std::size_t train(const std::string& name, std::string_view where) {
+    const auto found = parameter(name);
     if (found == spec_.inputs.end()) throw exported_fault(where, "it takes no parameter {}", in_quotes(name));
     if (std::exchange(found->trains, true))
       throw exported_fault(where, "parameter {} is listed twice", in_quotes(name));

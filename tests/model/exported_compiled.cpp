@@ -205,6 +205,9 @@ TEST_CASE("a spec says which tensors a graph takes and returns") {
   CHECK((read.outputs[3].kind == CompiledOutput::Kind::gradient));
   CHECK(read.outputs[3].source == 0);
   CHECK(spec(set("/unused", R"(["frozen"])")).inputs[1].trains);
+  const auto with_spare = spec(set("/unused", R"(["spare", "frozen"])"));  // the graph doesn't take spare
+  CHECK(with_spare.inputs.size() == 7);
+  CHECK(with_spare.inputs[1].trains);
 }
 
 TEST_CASE("an error in a spec names the place") {
@@ -244,7 +247,7 @@ TEST_CASE("an error in a spec names the place") {
   CHECK(fault("/outputs/4", R"({"kind": "buffer", "name": "count"})") ==
         "0.so: output 4: it returns the same as another output");
   CHECK(fault("/unused", R"(["w"])") == "0.so: parameter 'w' is listed twice");
-  CHECK(fault("/unused", R"(["x"])") == "0.so: it takes no parameter 'x'");
+  CHECK(fault("/unused", "[1]") == "0.so: it isn't a string");
   CHECK(fault("/sizes", "[]") == "0.so: sizes isn't an object");
   CHECK(fault("/sizes/s0", "[1]") == "0.so: size 's0': it isn't a pair of limits");
   CHECK(fault("/sizes/s0", "[null, 1]") == "0.so: size 's0': it isn't an integer of 64 bits");
