@@ -103,7 +103,7 @@ void CompiledStep::check(const EventSource& events) {
 
 void CompiledStep::begin_training(const EventSource& events) {
   const auto& core = events.core();
-  graph_ = nullptr;
+  graph_.reset();
   if (core.args.compiled_graph == CompiledGraphMode::off) return;
   check(events);
   const auto reasons = detail::reasons_against_graph(events);
@@ -116,6 +116,8 @@ std::optional<LossOutput> CompiledStep::loss_of(const EventSource& events, const
   const auto& core = events.core();
   // Its loss may be NaN, and the zero that takes its place is differentiated through the outputs.
   if (core.group.adds_nothing()) return {};
+  const auto graph = graph_.lock();
+  if (!graph) return {};
   auto why_not = detail::writers_of_loss(events);  // callbacks may have been added
   if (why_not.empty()) {
     std::optional<Batch> cast;
@@ -123,7 +125,7 @@ std::optional<LossOutput> CompiledStep::loss_of(const EventSource& events, const
     auto computed = with_place(
         [&] {
           return in_precision(core, [&]() -> LossOutput {
-            auto result = graph_->forward_compiled(inputs_with_labels(core.model, batch));
+            auto result = graph->forward_compiled(inputs_with_labels(core.model, batch));
             why_not = std::move(result.why_not);
             return result.outputs.empty() ? LossOutput() : own_loss(result.outputs);
           });

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -515,6 +516,31 @@ TEST_CASE("the graph is no longer used once a callback that may replace the loss
   Net strict;
   CHECK(contains(fault_of<etude::DataError>([&] { run(strict, CompiledGraphMode::required); }),
                  "in step 3, inputs float32 [4, 5], labels int64 [4]: Doubles may replace the loss"));
+}
+
+TEST_CASE("the model of an earlier training isn't kept when model_init has made another") {
+  struct AtPlan {
+    std::function<void()> check = {};
+    void on(const etude::AccumulationPlanned&) { check(); }
+  };
+  std::vector<std::weak_ptr<NetImpl>> made;
+  auto options = problem(Net(), arguments(CompiledGraphMode::required));
+  options.model = {};
+  options.model_init = [&] {
+    const Net net;
+    made.emplace_back(net.ptr());
+    return net;
+  };
+  std::vector<bool> released;
+  etude::Trainer<AtPlan> trainer(options, AtPlan{[&] { released.push_back(made.front().expired()); }});
+  trainer.train();
+  CHECK(made.front().lock()->compiled_calls == 6);
+  released.clear();
+  trainer.train();
+  CHECK(made.size() == 2);
+  REQUIRE_FALSE(released.empty());
+  CHECK(released.front());  // before the new optimizer is made
+  CHECK(made.back().lock()->compiled_calls == 6);
 }
 
 TEST_CASE("with accumulation and clipping, the graph and forward give the same weights") {

@@ -27,7 +27,7 @@ class CompiledStep {
   void begin_training(const EventSource& events);
 
   /// Whether the steps use the graph where a batch allows it.
-  bool is_on() const { return graph_ != nullptr; }
+  bool is_on() const { return !graph_.expired(); }
 
   /// The loss and the outputs of a batch of a training step, or nothing if `forward` must compute them, which
   /// is never an error for a batch that adds nothing to the loss. Throws DataError if the graph is required
@@ -39,8 +39,9 @@ class CompiledStep {
   bool is_news(const std::string& reason);
   void warn(const TrainingArguments& args, std::string_view where, std::string_view reason) const;
 
-  std::shared_ptr<HasCompiledGraph> graph_;  // null if no step uses it
-  std::set<std::string> given_;              // the reasons that were reported
+  // Empty if no step uses it. Weak, so that a model that model_init replaces isn't kept.
+  std::weak_ptr<HasCompiledGraph> graph_;
+  std::set<std::string> given_;  // the reasons that were reported
 };
 
 }  // namespace etude::inline v0
