@@ -76,9 +76,8 @@ CompiledEntry read_entry(const ExportedJson& json, std::string_view where) {
     throw exported_fault(where, "device is {}: must be cpu or cuda", in_quotes(device));
   if (const auto& autocast = exported_member(json, "autocast", where); !autocast.is_null()) {
     entry.autocast = dtype_named(exported_text(autocast, where), where);
-    if (entry.autocast != torch::kBFloat16 && entry.autocast != torch::kHalf)
-      throw exported_fault(where, "autocast is {}: must be null, bfloat16 or float16",
-                           dtype_name(*entry.autocast));
+    if (entry.autocast != torch::kBFloat16)  // float16 would need the loss to be scaled before its gradient
+      throw exported_fault(where, "autocast is {}: must be null or bfloat16", dtype_name(*entry.autocast));
   }
   const auto& processor = exported_member(json, "processor", where);
   entry.processor.machine = exported_text(exported_member(processor, "machine", where), where);
