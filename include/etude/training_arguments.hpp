@@ -300,7 +300,7 @@ struct TrainingArguments {
        "another form run as usual",
        false),
       (CompiledGraphMode, compiled_graph,
-       "use the compiled graph of a model that has one for training steps; auto: where possible, with a "
+       "run training steps through the model's compiled graph, if it has one; auto: where possible, with a "
        "warning for each reason why not; required: each such reason is an error",
        CompiledGraphMode::automatic),
       (bool, use_cpu, "train on the CPU even if there is an accelerator", false),

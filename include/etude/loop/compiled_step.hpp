@@ -17,7 +17,8 @@ namespace etude::inline v0 {
 class EventSource;
 
 /// Runs training steps through the model's compiled graph, as the argument `compiled_graph` says. Each reason
-/// for running `forward` instead gives one warning or, if the graph is required, an error.
+/// for running `forward` instead gives one warning, at most five in all, or an error if the graph is
+/// required.
 class CompiledStep {
  public:
   /// Throws ArgumentError, which lists the reasons, if the graph is required and can't be used.
@@ -35,7 +36,7 @@ class CompiledStep {
   std::optional<LossOutput> loss_of(const EventSource& events, const Batch& batch);
 
  private:
-  /// Notes a reason. Returns false if it must not be reported, because it was before or too many were.
+  /// Records a reason. Returns false if it was already reported, or too many were.
   bool is_news(const std::string& reason);
   void warn(const TrainingArguments& args, std::string_view where, std::string_view reason) const;
 

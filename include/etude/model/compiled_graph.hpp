@@ -11,7 +11,7 @@ namespace etude::inline v0 {
 class HasCompiledGraph {
  public:
   struct Result {
-    Tensors outputs;      ///< as of `forward`; empty if the graph can't compute this batch
+    Tensors outputs;      ///< those of `forward`; empty if the graph can't compute this batch
     std::string why_not;  ///< the reason, if `outputs` is empty
   };
 
