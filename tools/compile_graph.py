@@ -390,12 +390,13 @@ def with_errors_caught(code):
 
 
 @contextlib.contextmanager
-def adapted_compiler(folder):
+def adapted_compiler(path):
     """Adapts TorchInductor: no paths of this machine and no symbols in the library, sizes that stay free where it would only choose a
-    way to sum or to convolve, and errors that can be caught."""
+    way to sum or to convolve, errors that can be caught, and gradients that are the same in each run."""
     from torch._inductor import cpp_builder
     from torch._inductor.codecache import AotCodeCompiler
     from torch._inductor.codegen.cpp import CppKernel
+    from torch._inductor.decomposition import decompositions
 
     flags, finish, convolution = cpp_builder._get_optimization_cflags, AotCodeCompiler.compile, torch._C._select_conv_backend
 
@@ -404,12 +405,14 @@ def adapted_compiler(folder):
         example = torch.empty_strided(hints(tensor.shape), hints(tensor.stride()), dtype=tensor.dtype, device=tensor.device)
         return convolution(example, weight, **named)
 
-    def with_caught(graph, wrapper_code, kernel_code, *arguments, **named):
-        return finish(graph, wrapper_code, with_errors_caught(kernel_code), *arguments, **named)
+    def with_caught(graph, wrapper_code, kernel_code, operators, **named):
+        if operators:
+            path.with_suffix(".json").write_text(operators)  # where the runner looks for it
+        return finish(graph, wrapper_code, with_errors_caught(kernel_code), operators, **named)
 
     def with_flags(*arguments, **named):
         compiling, linking = flags(*arguments, **named)
-        paths = [(pathlib.Path(torch.__file__).parent, "torch"), (folder.resolve(), ".")]
+        paths = [(pathlib.Path(torch.__file__).parent, "torch"), (path.parent.parent.resolve(), ".")]
         return [*compiling, *(f"ffile-prefix-map={path}={name}" for path, name in paths)], [*linking, "Wl,-s"]
 
     with (
@@ -417,7 +420,10 @@ def adapted_compiler(folder):
         mock.patch.object(AotCodeCompiler, "compile", with_caught),
         mock.patch.object(torch._C, "_select_conv_backend", convolution_of_example),
         mock.patch.object(CppKernel, "need_use_acc_helper", sums_in_chunks),
+        mock.patch.dict(decompositions),
     ):
+        # If decomposed, threads would sum an embedding's gradient in an order that changes from run to run.
+        del decompositions[torch.ops.aten.embedding_dense_backward.default]
         yield
 
 
@@ -431,7 +437,7 @@ def native_code(step, device, autocast, keys, folder):
         sizes = Sizes(step, keys, learned)
         path = folder / f"{'any' if keys else 'fixed'}{attempt}" / "step.so"
         path.parent.mkdir()
-        with adapted_compiler(folder):
+        with adapted_compiler(path):
             module, indices, gives = joint_graph(step, sizes, autocast)
             spec = described(step, sizes, indices, gives)
             examples = [node.meta["val"] for node in module.graph.nodes if node.op == "placeholder"]

@@ -200,7 +200,7 @@ def mixed():
     same(given["gradient"], ["embedding.weight", "head.bias", "norm.bias", "norm.weight"], "gradients")
 
     graph = library.graph
-    same((graph["library"], graph["operators"], graph["device"], graph["autocast"]), ("0.so", None, "cpu", None), "the manifest")
+    same((graph["library"], graph["operators"], graph["device"], graph["autocast"]), ("0.so", "0.json", "cpu", None), "the manifest")
     check(graph["torch"].startswith("2.13.") and "+" not in graph["torch"], f"the version is {graph['torch']}")
     flags = pathlib.Path("/proc/cpuinfo").read_text().split()
     check(graph["processor"]["features"] and set(graph["processor"]["features"]) <= set(flags), f"the processor's features are {graph['processor']['features']}")
@@ -212,10 +212,16 @@ def mixed():
 
 
 def check_threads(model, path):
-    """The running program's threads compute."""
+    """The running program's threads compute, and each run gives the same numbers."""
     torch.set_num_threads(2)
-    compare(model, path, batch_of(40, 40), "two threads", tolerance=1e-4)
+    inputs, constants, runs = batch_of(40, 40), torch.export.load(path).constants, []
+    compare(model, path, inputs, "two threads", tolerance=1e-4)
+    for _ in range(20):
+        torch.manual_seed(7)
+        runs.append(library_of(path, 0).run(model, constants, export.flat_inputs(inputs)))
     torch.set_num_threads(1)
+    for key, value in runs[0].items():
+        check(all(torch.equal(value, run[key]) for run in runs), f"{key} differs from run to run in two threads")
 
 
 def check_wrong_index(path):
