@@ -32,8 +32,10 @@ def wide_gpt2(rows):
 
 
 MODELS = [exported_models.gpt2, exported_models.unet, exported_models.resnet, exported_models.bert, exported_models.vit, exported_models.llama, exported_models.lstm, wide_gpt2]
-# A batch norm over few values amplifies rounding errors.
-TOLERANCES = {"resnet": 1e-3, "unet": 1e-4}
+# A batch norm over few values amplifies rounding errors: changing ResNet's weights by 1e-7 changes the third loss of eager PyTorch by
+# 5e-3, so only the first two are compared.
+TOLERANCES = {"resnet": 1e-4, "unet": 1e-4}
+COMPARED = {"resnet": 2}
 
 
 def prepared(make, folder, dropout, **compiling):
@@ -71,8 +73,10 @@ def check_model(make, folder):
     model, data, kind = prepared(make, folder, dropout=0.0)
     train = lambda place, kind, *arguments, **more: run(folder / place, folder / "model.pt2", folder / "data.safetensors", kind, *arguments, **more)
 
+    compared = COMPARED.get(name, STEPS)
+    first = lambda losses: {step: loss for step, loss in losses.items() if step <= compared}
     ours, metrics = train("plain", "compiled", *PLAIN, *REQUIRED)
-    beside_eager = check_same(ours, eager_losses(model, data, kind), tolerance, f"{name}, compared with eager PyTorch")
+    beside_eager = check_same(first(ours), first(eager_losses(model, data, kind)), tolerance, f"{name}, compared with eager PyTorch")
     state = safetensors.torch.load_file(folder / "plain" / "final" / "model.safetensors")
     model.load_state_dict(state, strict=False)  # tied names are missing
     model.eval()
@@ -85,8 +89,8 @@ def check_model(make, folder):
 
     interpreted, _ = train("interpreted", "own", *FULL)
     ours, _ = train("compiled", "compiled", *FULL, *REQUIRED)
-    beside_interpreter = check_same(ours, interpreted, tolerance, f"{name}, compared with the interpreter, with accumulation and clipping")
-    print(f"{name}: {STEPS} losses within {beside_eager:.1e} of eager PyTorch's and {beside_interpreter:.1e} of the interpreter's")
+    beside_interpreter = check_same(first(ours), first(interpreted), tolerance, f"{name}, compared with the interpreter, with accumulation and clipping")
+    print(f"{name}: {compared} losses within {beside_eager:.1e} of eager PyTorch's and {beside_interpreter:.1e} of the interpreter's")
 
 
 def check_dropout(make, folder):
