@@ -6,6 +6,7 @@ traces from the exported one, so neither Python nor a compiler is needed where t
 
 import contextlib
 import copy
+import functools
 import io
 import json
 import logging
@@ -261,7 +262,8 @@ def joint_graph(step, sizes, autocast):
         gives.extend({"kind": "buffer", "name": step.takes[index][1]} for index in buffers)
         return (loss, *(value.detach().clone() for value in (*others.values(), *buffers.values())))
 
-    graph = aot_export_joint_simple(forward, tuple(sizes.fakes(step)), trace_joint=True).graph
+    traced = aot_export_joint_simple(forward, tuple(sizes.fakes(step)), trace_joint=True)
+    graph = traced.graph
     *taken, scale = (node for node in graph.nodes if node.op == "placeholder")
     for node in taken:
         for user in list(node.users):  # the traced graph writes to nothing, so copies aren't needed
@@ -289,7 +291,7 @@ def joint_graph(step, sizes, autocast):
     for index in set(range(len(taken))) - set(indices):
         graph.erase_node(taken[index])
     graph.set_codegen(torch.fx.graph.CodeGen())
-    return torch.fx.GraphModule(torch.nn.Module(), graph), indices, gives
+    return torch.fx.GraphModule(traced, graph), indices, gives
 
 
 def without_copy(value):
@@ -347,6 +349,19 @@ def sums_in_chunks(kernel, reduction, dtype, _):
     return reduction == "sum" and dtype == torch.float32 and not V.graph.sizevars.statically_known_leq(size, 4096)
 
 
+def recurrent_layers(one, tensor, hidden, parameters, has_biases, layers, dropout, training, bidirectional, batch_first, layer):
+    """Does what torch._decomp.decompositions._rnn_helper, which is `one`, is to do: in torch 2.13 that leaves out the dropout between layers."""
+    directions, last_hidden = 2 if bidirectional else 1, []
+    tensor = tensor.transpose(0, 1) if batch_first else tensor
+    for number in range(layers):
+        these = slice(number * directions, (number + 1) * directions)
+        tensor, these_hidden = one(tensor, hidden[these], parameters[these], has_biases, 1, 0.0, training, bidirectional, False, layer)
+        last_hidden += these_hidden
+        if dropout and training and number < layers - 1:
+            tensor = torch.dropout(tensor, dropout, train=True)
+    return tensor.transpose(0, 1) if batch_first else tensor, last_hidden
+
+
 CATCH = """
 #include <atomic>
 #include <exception>
@@ -392,7 +407,7 @@ def with_errors_caught(code):
 @contextlib.contextmanager
 def adapted_compiler(path):
     """Adapts TorchInductor: no paths of this machine and no symbols in the library, sizes that stay free where it would only choose a
-    way to sum or to convolve, errors that can be caught, and gradients that are the same in each run."""
+    way to sum or to convolve, errors that can be caught, gradients that are the same in each run, and dropout in recurrent layers."""
     from torch._inductor import cpp_builder
     from torch._inductor.codecache import AotCodeCompiler
     from torch._inductor.codegen.cpp import CppKernel
@@ -420,6 +435,7 @@ def adapted_compiler(path):
         mock.patch.object(AotCodeCompiler, "compile", with_caught),
         mock.patch.object(torch._C, "_select_conv_backend", convolution_of_example),
         mock.patch.object(CppKernel, "need_use_acc_helper", sums_in_chunks),
+        mock.patch.object(torch._decomp.decompositions, "_rnn_helper", functools.partial(recurrent_layers, torch._decomp.decompositions._rnn_helper)),
         mock.patch.dict(decompositions),
     ):
         # If decomposed, threads would sum an embedding's gradient in an order that changes from run to run.
