@@ -532,7 +532,7 @@ def norm(tensor):
 
 
 def processor(device):
-    """What the code needs of the machine that runs it."""
+    """The machine type, instruction sets and compute capability that the code needs."""
     result = {"machine": platform.machine(), "features": []}
     with contextlib.suppress(OSError):
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()

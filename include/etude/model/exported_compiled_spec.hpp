@@ -81,7 +81,7 @@ struct CompiledOutput {
   std::size_t source = 0;  ///< of a gradient: its parameter's index in CompiledSpec::inputs
 };
 
-/// What a compiled graph takes and returns, as its library says.
+/// The inputs and outputs of a compiled graph, as its library describes them.
 struct CompiledSpec {
   std::vector<CompiledInput> inputs;
   std::vector<CompiledOutput> outputs;
