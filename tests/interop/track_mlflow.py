@@ -165,7 +165,7 @@ def experiment_race(server, client):
 
 def resumed(server, client):
     place = Place(client)
-    failed = place.train(server.address, "--fail_at", "6", "--save_strategy", "steps", "--save_steps", "2").end(3)
+    failed = place.train(server.address, "--fail_at", "6", "--step_seconds", "0.5", "--save_strategy", "steps", "--save_steps", "2").end(3)
     run = place.check_run([failed], "FAILED")
     again = place.train(server.address, "--resume", "true", "--weight_decay", "0.5", "--save_strategy", "steps", "--save_steps", "2").end()
     same(again.logs[0][0], 7 if failed.checkpoints[-1].endswith("6") else 5, "the step that it goes on with")
