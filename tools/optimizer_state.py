@@ -19,7 +19,9 @@ the learning rate from the schedule at that step. Needs torch, safetensors and x
 """
 
 import argparse
+import functools
 import json
+import math
 import os
 import pathlib
 import re
@@ -30,7 +32,15 @@ import safetensors.torch
 import torch
 
 MANIFEST = "etude_manifest.json"
-MOMENTS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "sum", "square_avg", "grad_avg", "exp_avg_sq_row", "exp_avg_sq_col")
+MOMENTS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "sum", "square_avg", "grad_avg", "exp_avg_sq_row", "exp_avg_sq_col",
+           "exp_inf", "acc_delta", "ax", "prev", "step_size")  # fmt: skip
+# Etude's names. The classes in Python are torch.optim's, but for Hugging Face's Adafactor and timm's Lion, Lamb and Lars.
+CONVERTED = ("AdamW", "Adam", "SGD", "Adagrad", "RMSprop", "NAdam", "RAdam", "Adamax", "Adadelta", "ASGD", "Rprop", "Adafactor", "Lion", "LAMB", "LARS")
+STEPLESS = ("SGD", "Lion", "LARS")  # don't count steps in Python
+# State of the Python classes that is derived from options and steps, or that each step sets.
+DERIVED = {"step", "RMS", "mu_product", "eta", "mu"}
+# Options that are one tuple in Python, and several numbers in Etude.
+TUPLES = {"betas": ("beta1", "beta2"), "eps": ("eps1", "eps2"), "etas": ("etaminus", "etaplus"), "step_sizes": ("step_size_min", "step_size_max")}
 OPTIMIZERS = {"AdamW": torch.optim.AdamW, "Adam": torch.optim.Adam, "SGD": torch.optim.SGD, "Adagrad": torch.optim.Adagrad, "RMSprop": torch.optim.RMSprop}
 
 
@@ -77,21 +87,41 @@ def load_weights(model, weights):
 def group_options(group, saved):
     """The options of a torch.optim group, with the values that Etude saved."""
     options = {name: saved[name] for name in group if name in saved and name not in ("fused", "params")}
-    if "betas" in group and "beta1" in saved:
-        options["betas"] = (saved["beta1"], saved["beta2"])
+    options |= {name: tuple(saved[part] for part in parts) for name, parts in TUPLES.items() if name in group and parts[0] in saved}
     return options | ({"initial_lr": saved["initial_lr"]} if "initial_lr" in saved else {})
 
 
+@functools.cache
+def product_of_momenta(beta1, momentum_decay, steps):
+    return math.prod(beta1 * (1 - 0.5 * 0.96 ** (step * momentum_decay)) for step in range(1, steps + 1))
+
+
+def derived_state(kind, group, steps):
+    """State of a parameter that Etude's optimizers compute from the group's options and the number of steps."""
+    if kind in STEPLESS or kind == "LAMB":
+        return {}
+    state = {"step": float(steps)}
+    if kind == "NAdam":
+        state["mu_product"] = product_of_momenta(group["betas"][0], group["momentum_decay"], steps)
+    if kind == "ASGD":
+        state["eta"] = group["lr"] / (1 + group["lambd"] * group["lr"] * steps) ** group["alpha"]
+        state["mu"] = 1 / max(1, steps - group["t0"])
+    return {name: torch.tensor(value, dtype=torch.float32) for name, value in state.items()}
+
+
 def to_torch(checkpoint, model, optimizer):
-    """Loads a checkpoint of Etude into `model` and `optimizer`, one of torch.optim, and returns its trainer_state.json.
+    """Loads a checkpoint of Etude into `model` and `optimizer`, one of those in CONVERTED, and returns its trainer_state.json.
 
     The optimizer must have as many groups as the checkpoint; parameter_groups makes Etude's. Raises ValueError if the
     checkpoint belongs to another model or optimizer.
     """
     checkpoint = pathlib.Path(checkpoint)
     options = json.loads((checkpoint / "optimizer.json").read_text())
-    if type(optimizer).__name__ != options["type"]:
-        raise ValueError(f"the optimizer is {type(optimizer).__name__}: must be {options['type']}, as in {checkpoint}")
+    kind = options["type"]
+    if kind not in CONVERTED:
+        raise ValueError(f"the optimizer of {checkpoint} is {kind}: must be one of {', '.join(CONVERTED)}")
+    if type(optimizer).__name__.lower() != kind.lower():
+        raise ValueError(f"the optimizer is {type(optimizer).__name__}: must be {kind}, as in {checkpoint}")
     saved = [{**given, **changed} for given, changed in zip(options["given"], options["changed"])]
     if len(optimizer.param_groups) != len(saved):
         raise ValueError(f"the optimizer has {len(optimizer.param_groups)} groups: must have {len(saved)}, as in {checkpoint}")
@@ -114,10 +144,10 @@ def to_torch(checkpoint, model, optimizer):
             if name is None:
                 continue  # it never had a gradient
             of_parameter = moments.pop(name)
-            of_parameter["step"] = of_parameter["step"].to(torch.float32)
-            if isinstance(optimizer, torch.optim.SGD):
-                del of_parameter["step"]  # torch's SGD doesn't count steps
-            state[index] = of_parameter
+            steps = int(of_parameter.pop("step"))
+            state[index] = of_parameter | derived_state(kind, packed, steps)
+            if kind == "LAMB":  # counts the steps of a group
+                packed["step"] = torch.tensor(float(max(steps, packed.get("step", 0))))
     if moments:
         raise ValueError(f"the optimizer doesn't train {', '.join(sorted(moments))}, which {checkpoint} has the state of")
     optimizer.load_state_dict({"state": state, "param_groups": state_dict["param_groups"]})
@@ -127,15 +157,16 @@ def to_torch(checkpoint, model, optimizer):
 def optimizer_tensors(model, optimizer, global_step):
     """Etude's optimizer.safetensors for a torch optimizer."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
+    steps_of_group = {id(parameter): group.get("step", global_step) for group in optimizer.param_groups for parameter in group["params"]}
     tensors = {}
     for parameter, state in optimizer.state.items():
         name = names[id(parameter)]
         moments = {moment: value for moment, value in state.items() if moment in MOMENTS and value is not None}
-        unknown = state.keys() - moments.keys() - {"step", "RMS"} - {key for key, value in state.items() if value is None}
+        unknown = state.keys() - moments.keys() - DERIVED - {key for key, value in state.items() if value is None}
         if unknown:
             raise ValueError(f"the optimizer is {type(optimizer).__name__}, whose {', '.join(sorted(unknown))} Etude's optimizers don't have")
         tensors |= {f"{name}.{moment}": value.detach().cpu().contiguous() for moment, value in moments.items()}
-        tensors[f"{name}.step"] = torch.tensor(int(state.get("step", global_step)), dtype=torch.int64)
+        tensors[f"{name}.step"] = torch.tensor(int(state.get("step", steps_of_group[id(parameter)])), dtype=torch.int64)
     return tensors
 
 
