@@ -555,30 +555,28 @@ TEST_CASE("with accumulation and clipping, the graph and forward give the same w
       12);
 }
 
-/// 12 examples, some without labels: the whole second batch of two, and half of the third.
-etude::Dataset with_ignored_labels() {
+/// Accumulates `group` batches of two examples, in order. Some of the 12 have no labels: the whole second
+/// batch, and half of the third.
+etude::TrainerOptions with_ignored_labels(const Net& net, CompiledGraphMode mode, std::int64_t group) {
+  auto args = arguments(mode);
+  args.per_device_train_batch_size = 2;
+  args.gradient_accumulation_steps = group;
+  args.train_sampling_strategy = etude::SamplingStrategy::sequential;
+  auto options = problem(net, args);
   auto [points, labels] = toy::sines::rows(0, 12);
   labels.index_put_({torch::tensor({2, 3, 5})}, -100);
-  return {points, labels};
+  options.train_dataset = {points, labels};
+  return options;
 }
 
 TEST_CASE("accumulated batches count by their labels; forward computes one without labels, silently") {
-  const auto run = [](const Net& net, CompiledGraphMode mode) {
-    auto args = arguments(mode);
-    args.per_device_train_batch_size = 2;
-    args.gradient_accumulation_steps = 3;
-    args.train_sampling_strategy = etude::SamplingStrategy::sequential;
-    auto options = problem(net, args);
-    options.train_dataset = with_ignored_labels();
-    return train(options);
-  };
   Net net;
   const Messages messages;
-  const auto compiled = run(net, CompiledGraphMode::required);
+  const auto compiled = train(with_ignored_labels(net, CompiledGraphMode::required, 3));
   CHECK(net->compiled_calls == 10);
   CHECK(net->forward_calls == 2);
   CHECK(messages.texts() == Texts{});
-  check_close(compiled, run(Net(), CompiledGraphMode::off));
+  check_close(compiled, train(with_ignored_labels(Net(), CompiledGraphMode::off, 3)));
 }
 
 TEST_CASE("several optimizers that share a loss, and one that evaluates it several times, use the graph") {
@@ -725,15 +723,7 @@ TEST_CASE("a training by the graph resumes bit for bit, and can also resume with
 
 TEST_CASE("in two processes, the graph gives the weights that one process gives, with padding too") {
   if (toy::launches(2)) return;
-  const auto run = [](const Net& net, CompiledGraphMode mode) {
-    auto args = arguments(mode);
-    args.per_device_train_batch_size = 2;
-    args.gradient_accumulation_steps = 2;
-    args.train_sampling_strategy = etude::SamplingStrategy::sequential;
-    auto options = problem(net, args);
-    options.train_dataset = with_ignored_labels();
-    return options;
-  };
+  const auto run = [](const Net& net, CompiledGraphMode mode) { return with_ignored_labels(net, mode, 2); };
   Net net(0);
   const auto compiled = train<etude::DistributedDataParallel>(run(net, CompiledGraphMode::required));
   CHECK(net->compiled_calls > 0);
