@@ -39,6 +39,7 @@
 #include "etude/libtorch/foreach.hpp"
 #include "etude/libtorch/gradient_hook.hpp"
 #include "etude/libtorch/torch_error.hpp"
+#include "etude/model/exported_graph.hpp"
 
 namespace etude::inline v0::detail {
 
@@ -159,6 +160,45 @@ void check_library([[maybe_unused]] std::string_view bytes, [[maybe_unused]] std
 #endif
 }
 
+namespace {
+
+/// Checks that a compiled graph returns all outputs of the program, and the buffers that the program's
+/// operators declare to change; batch_norm, for example, declares nothing.
+void check_is_complete(const CompiledSpec& spec, const ExportedProgram& program, std::string_view where) {
+  const auto returns = [&](auto is_it) { return std::ranges::any_of(spec.outputs, is_it); };
+  for (const auto place : program.output_places)
+    if (!returns([&](const auto& output) {
+          return (output.kind == CompiledOutput::Kind::loss || output.kind == CompiledOutput::Kind::output) &&
+                 output.index == place;
+        }))
+      throw exported_fault(where, "it doesn't return output {} of the model", place);
+  const auto check_buffer = [&](const std::string& name) {
+    if (!returns([&](const auto& output) {
+          return output.kind == CompiledOutput::Kind::buffer && output.name == name;
+        }))
+      throw exported_fault(where, "it doesn't return buffer {}, which the model changes", in_quotes(name));
+  };
+  for (const auto& [output, name] : program.mutations) check_buffer(name);
+  // A tensor with several names is taken and returned under one of them.
+  const auto takes = [&](const std::string& name) {
+    return std::ranges::any_of(spec.inputs, [&](const auto& input) {
+      return input.kind == CompiledInput::Kind::buffer && input.name == name;
+    });
+  };
+  MemoryOwners owners(program.graph.slots);
+  for (const auto& node : program.graph.nodes) {
+    owners.add(node);
+    owners.visit_written(node, [&](ExportedGraph::Slot owner) {
+      for (const auto& state : program.states)
+        if (state.kind == ExportedState::Kind::buffer && program.graph.inputs[state.index] == owner &&
+            takes(state.name))
+          check_buffer(state.name);
+    });
+  }
+}
+
+}  // namespace
+
 void check_compiled_spec(const CompiledSpec& spec, const ExportedProgram& program, std::string_view where) {
   const auto has = [&](ExportedState::Kind kind, const std::string& name) {
     return std::ranges::any_of(program.states,
@@ -180,6 +220,7 @@ void check_compiled_spec(const CompiledSpec& spec, const ExportedProgram& progra
     if (output.kind == Kind::buffer && !has(ExportedState::Kind::buffer, output.name))
       throw exported_fault(where, "the model has no buffer {}", in_quotes(output.name));
   }
+  check_is_complete(spec, program, where);
 }
 
 CompiledGraphs::CompiledGraphs(std::shared_ptr<const Pt2Archive> archive) : archive_(std::move(archive)) {

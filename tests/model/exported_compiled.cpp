@@ -329,6 +329,37 @@ TEST_CASE("a spec that names tensors that the model lacks is refused") {
   CHECK(fault(set("/outputs/2/name", "\"w\"")) == "0.so: the model has no buffer 'w'");
 }
 
+TEST_CASE("a spec that lacks an output or a changed buffer of the model is refused") {
+  auto given = model();
+  const auto fault = [&](const Change& change) {
+    const auto program = etude::detail::read_program(given.json(), "m.pt2");
+    return fault_of([&] { etude::detail::check_compiled_spec(spec(change), program, "0.so"); });
+  };
+  CHECK(fault(set("/outputs/1", "")) == "0.so: it doesn't return output 0 of the model");
+  const auto no_count = set("/outputs/2", "");
+  const std::string is_complete = "nothing was thrown",
+                    lacks_count = "0.so: it doesn't return buffer 'count', which the model changes";
+  SUBCASE("by an operator in place") {
+    given.nodes.push_back(x::call("aten.add_.Tensor",
+                                  {{"self", x::tensor("b_count")}, {"other", x::integer(1)}},
+                                  {x::tensor("one_more")}));
+  }
+  SUBCASE("through a view") {
+    given.nodes.push_back(x::call("aten.view.default",
+                                  {{"self", x::tensor("b_count")}, {"size", x::integers({1})}},
+                                  {x::tensor("flat")}));
+    given.nodes.push_back(x::call("aten.zero_.default", {{"self", x::tensor("flat")}}, {x::tensor("none")}));
+  }
+  SUBCASE("by an output of the graph") {
+    given.nodes.push_back(x::call("aten.add.Tensor",
+                                  {{"self", x::tensor("b_count")}, {"other", x::integer(1)}},
+                                  {x::tensor("one_more")}));
+    given.mutations = {{"count", "one_more"}};
+  }
+  CHECK(fault({}) == is_complete);
+  CHECK(fault(no_count) == (given.nodes.size() == model().nodes.size() ? is_complete : lacks_count));
+}
+
 TEST_CASE("a truncated library, or a file of another kind, is refused before it is loaded") {
   const auto fault = [](const std::string& bytes) {
     return fault_of([&] { etude::detail::check_library(bytes, "0.so"); });
