@@ -10,6 +10,7 @@
 #include "etude/base/error.hpp"
 #include "etude/base/faults.hpp"
 #include "etude/base/message.hpp"
+#include "etude/libtorch/autocast.hpp"
 #include "etude/libtorch/torch_error.hpp"
 #include "etude/loop/compute_loss.hpp"
 #include "etude/loop/event_source.hpp"
@@ -49,8 +50,8 @@ std::string writers_of_loss(const EventSource& events) {
   return fmt::format("{} may replace the loss in BackwardBegin", fmt::join(writers, " and "));
 }
 
-/// The reasons why no training step can use the model's compiled graph. Empty if there are none, or if
-/// neither the model nor a submodule has a graph.
+/// The reasons in the training's settings why no step can use the model's compiled graph. Empty if there are
+/// none, or if neither the model nor a submodule has a graph.
 std::vector<std::string> reasons_against_graph(const EventSource& events) {
   const auto& core = events.core();
   const auto& args = core.args;
@@ -83,6 +84,14 @@ std::vector<std::string> reasons_against_graph(const EventSource& events) {
   return reasons;
 }
 
+/// The reason why the model's graph can't be used now; empty if it can, or if there is no graph.
+std::string fault_of_graph(const TrainerCore& core) {
+  const auto graph = compiled_graph_of(core.model);
+  const auto of_arguments = autocast_dtype(core.args);
+  return graph ? graph->why_no_graph(of_arguments ? of_arguments : autocast_in_force(core.device.type()))
+               : "";
+}
+
 }  // namespace
 
 }  // namespace detail
@@ -95,6 +104,8 @@ void CompiledStep::check(const EventSource& events) {
     reasons.push_back(fmt::format(
         "{} has no compiled graph (etude::load_exported loads those of a file with run_compiled_code = true)",
         core.model.name()));
+  if (reasons.empty())
+    if (auto fault = detail::fault_of_graph(core); !fault.empty()) reasons.push_back(std::move(fault));
   detail::Faults found;
   for (const auto& reason : reasons)
     found.add("compiled_graph is required: must be auto or off, since {}", reason);
@@ -106,8 +117,12 @@ void CompiledStep::begin_training(const EventSource& events) {
   graph_.reset();
   if (core.args.compiled_graph == CompiledGraphMode::off) return;
   check(events);
-  const auto reasons = detail::reasons_against_graph(events);
-  if (reasons.empty()) graph_ = detail::compiled_graph_of(core.model);
+  auto reasons = detail::reasons_against_graph(events);
+  if (reasons.empty()) {
+    graph_ = detail::compiled_graph_of(core.model);
+    // The graph is asked again for each batch: a callback may freeze or unfreeze parameters meanwhile.
+    if (auto fault = detail::fault_of_graph(core); !fault.empty()) reasons.push_back(std::move(fault));
+  }
   for (const auto& reason : reasons)
     if (is_news(reason)) warn(core.args, "", reason);
 }

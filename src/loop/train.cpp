@@ -160,13 +160,16 @@ void TrainLoop::check_later_phases() {
   for (const auto& later : planned_) {
     phases_->enter(later.phase);
     try {
-      CompiledStep::check(events_);
-      if (core_.overrides.create_optimizer || core_.options.optimizer || !core_.options.optimizers.empty())
-        continue;
-      core_.optimizers.add({"", core_.make_optimizer()});
-      check_optimizers(core_, core_);
-      if (!core_.options.lr_scheduler)
-        etude::make_scheduler(core_.args, *core_.optimizers.current(), later.plan.max_steps);
+      if (!core_.options.optimizers.empty()) {
+        detail::follow_freezing_rules(core_.args, core_.model.named_parameters(),
+                                      core_.options.parameter_groups);
+      } else if (!core_.overrides.create_optimizer && !core_.options.optimizer) {
+        core_.optimizers.add({"", core_.make_optimizer()});
+        check_optimizers(core_, core_);
+        if (!core_.options.lr_scheduler)
+          etude::make_scheduler(core_.args, *core_.optimizers.current(), later.plan.max_steps);
+      }
+      CompiledStep::check(events_);  // after the rules have frozen parameters
     } catch (const ArgumentError& error) {
       throw ArgumentError(fmt::format("phase '{}': {}", phases_->name(later.phase), error.what()));
     }

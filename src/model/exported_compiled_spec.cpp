@@ -133,18 +133,19 @@ std::vector<CompiledEntry> read_compiled_manifest(std::string_view text, std::st
 std::string unmet_requirement(const CompiledEntry& entry, std::string_view torch, const Processor& processor,
                               std::string_view capability) {
   if (series(entry.torch) != series(torch))
-    return fmt::format("it was compiled for LibTorch {}, but this is {}", printable(entry.torch), torch);
+    return fmt::format("the graph was compiled for LibTorch {}, but this is {}", printable(entry.torch),
+                       torch);
   if (entry.processor.machine != processor.machine)
-    return fmt::format("it was compiled for {}, but this machine is {}", printable(entry.processor.machine),
-                       processor.machine);
+    return fmt::format("the graph was compiled for {}, but this machine is {}",
+                       printable(entry.processor.machine), processor.machine);
   std::vector<std::string> missing;
   for (const auto& feature : entry.processor.features)
     if (!processor.features.contains(feature)) missing.push_back(printable(feature));
   if (!missing.empty())
-    return fmt::format("it was compiled for a processor with {}, which this one lacks",
+    return fmt::format("the graph was compiled for a processor with {}, which this one lacks",
                        fmt::join(missing, ", "));
   if (!capability.empty() && entry.capability != capability)
-    return fmt::format("it was compiled for GPUs of compute capability {}, but this one has {}",
+    return fmt::format("the graph was compiled for GPUs of compute capability {}, but this one has {}",
                        printable(entry.capability), capability);
   return "";
 }
@@ -153,12 +154,14 @@ std::string CompiledInput::title() const {
   return fmt::format("{} {}", input_kinds[static_cast<std::size_t>(kind)], in_quotes(name));
 }
 
-std::string CompiledSpec::why_not(const std::vector<torch::Tensor>& given, torch::Device device) const {
+std::string CompiledSpec::why_not(const std::vector<torch::Tensor>& given, torch::Device device,
+                                  bool with_batch) const {
   std::vector<std::int64_t> values(symbols.size(), -1);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const auto& input = inputs[i];
     const auto& tensor = given[i];
     if (input.kind == CompiledInput::Kind::scale) continue;
+    if (input.kind == CompiledInput::Kind::input && !with_batch) continue;
     if (!tensor.defined()) return fmt::format("the batch has no {}", printable(input.name));
     if (tensor.device() != device)
       return fmt::format("{} is on {}, but the model is on {}", input.title(), tensor.device().str(),

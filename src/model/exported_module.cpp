@@ -65,6 +65,8 @@ std::pair<torch::nn::Module*, std::string> place_in(torch::nn::Module& root, con
   return {module, name.substr(begin)};
 }
 
+constexpr std::string_view not_asked_for = "load_exported was called without run_compiled_code";
+
 /// Held while an archive is read after loading: clones share the open file.
 std::mutex& reading_archives() {
   static std::mutex mutex;
@@ -270,16 +272,27 @@ Tensors ExportedModuleImpl::forward(const Tensors& inputs) {
 }
 
 HasCompiledGraph::Result ExportedModuleImpl::forward_compiled(const Tensors& inputs) {
-  if (!content_.compiled) return {{}, "load_exported was called without run_compiled_code"};
+  if (!content_.compiled) return {{}, std::string(detail::not_asked_for)};
   if (!is_training()) return {{}, "the model is in evaluation mode"};
   if (!at::GradMode::is_enabled()) return {{}, "gradients are disabled"};
   const auto& program = training_.program;
   const auto given = ordered(program, inputs);
-  const auto device =
-      training_.tensors.empty() ? torch::Device(torch::kCPU) : training_.tensors.front().second.device();
+  const auto device = this->device();
   const auto choice = compiled_for(device, autocast_in_force(device.type()));
   if (!choice->bound.graph) return {{}, choice->why_not};
   return detail::run_compiled(choice->bound, given, device, program, name());
+}
+
+std::string ExportedModuleImpl::why_no_graph(std::optional<torch::ScalarType> autocast) {
+  if (!content_.compiled) return std::string(detail::not_asked_for);
+  const auto device = this->device();
+  const auto choice = compiled_for(device, autocast);
+  if (!choice->bound.graph) return choice->why_not;
+  return choice->bound.graph->spec.why_not(choice->bound.tensors, device, /*with_batch=*/false);
+}
+
+torch::Device ExportedModuleImpl::device() const {
+  return training_.tensors.empty() ? torch::Device(torch::kCPU) : training_.tensors.front().second.device();
 }
 
 std::shared_ptr<const ExportedModuleImpl::CompiledChoice> ExportedModuleImpl::compiled_for(

@@ -61,12 +61,12 @@ def train(folder, model, kind, *arguments, temporary=None, kill_after=None):
     return ran.returncode, out.count('"step"'), err
 
 
-def check_interpreted(folder, model, reason):
-    """The interpreter trains, and the program gives the reason once; with `required`, it is an error."""
-    status, steps, err = train(folder, model, "compiled")
+def check_interpreted(folder, model, reason, *arguments):
+    """The interpreter trains, and the program gives the reason once; with `required`, it is an error before the first step."""
+    status, steps, err = train(folder, model, "compiled", *arguments)
     check(status == 0 and steps == 6, f"{model.name}: the program ended with {status} after {steps} steps:\n{err}")
     check(err.count(reason) == 1, f"{model.name}: '{reason}' should be printed once:\n{err}")
-    check_refused(folder, model, reason, "--compiled_graph", "required")
+    check_refused(folder, model, "must be auto or off, since " + reason, "--compiled_graph", "required", *arguments)
 
 
 def check_refused(folder, model, reason, *arguments):
@@ -133,14 +133,15 @@ with tempfile.TemporaryDirectory() as name:
     check(status == 0 and steps == 6, f"the compiled graph should train:\n{err}")
 
     make = lambda name, change: rewritten(good, folder / f"{name}.pt2", change)
-    check_interpreted(folder, make("version", first(torch="2.12.1")), "2.12.1")
+    check_interpreted(folder, make("version", first(torch="2.12.1")), "the graph was compiled for LibTorch 2.12.1")
     of_a_gpu = {"machine": os.uname().machine, "features": [], "capability": "9.0"}
-    check_interpreted(folder, make("device", first(device="cuda", processor=of_a_gpu)), "no compiled graph for cpu")
-    check_interpreted(folder, make("machine", first(processor={"machine": "riscv64", "features": []})), "riscv64")
-    check_interpreted(folder, make("processor", first(processor={"machine": os.uname().machine, "features": ["fpu9000"]})), "fpu9000")
-    check_interpreted(folder, make("autocast", first(autocast="bfloat16")), "no compiled graph for cpu without autocast")
+    check_interpreted(folder, make("device", first(device="cuda", processor=of_a_gpu)), "the file has no compiled graph for cpu")
+    check_interpreted(folder, make("machine", first(processor={"machine": "riscv64", "features": []})), "the graph was compiled for riscv64")
+    check_interpreted(folder, make("processor", first(processor={"machine": os.uname().machine, "features": ["fpu9000"]})), "the graph was compiled for a processor with fpu9000")
+    check_interpreted(folder, make("autocast", first(autocast="bfloat16")), "the file has no compiled graph for cpu without autocast")
     check_interpreted(folder, make("none", of_manifest(lambda manifest: manifest["graphs"].clear())), "the file has no compiled graph")
-    print("graphs for another version, device, processor or precision aren't used: the interpreter trains")
+    check_interpreted(folder, good, "parameter 'transformer.wte.weight' was trained when the graph was compiled", "--parameter_groups", "*wte*: frozen=true")
+    print("graphs for another version, device, processor, precision or other frozen parameters aren't used: the interpreter trains")
 
     cut = lambda size: lambda entries, place: entries.update({place + "0.so": entries[place + "0.so"][:size]})
     check_refused(folder, make("truncated", cut(100_000)), "0.so")

@@ -111,12 +111,18 @@ struct NetImpl : torch::nn::Module, etude::HasCompiledGraph {
   }
 
   bool has_compiled_graph() const override { return has_graph; }
+  std::string why_no_graph(std::optional<torch::ScalarType> given) override {
+    asked_for.push_back(given);
+    return fault ? fault() : "";
+  }
   etude::LossItems loss_items() const { return etude::LossItems::labels; }
 
   double noise;
   bool has_graph = true;
   std::int64_t most_rows = 1000;  // more don't fit in memory
   std::function<std::string(const Tensors&)> refuse;
+  std::function<std::string()> fault;  // why the graph can't be used, whatever the batch is
+  std::vector<std::optional<torch::ScalarType>> asked_for;
   int forward_calls = 0, evaluation_calls = 0, compiled_calls = 0;
   std::vector<std::int64_t> rows;
   std::optional<torch::ScalarType> dtype, autocast;
@@ -426,6 +432,88 @@ TEST_CASE("a model without a graph trains silently, unless a graph is required")
   auto args = toy::arguments();
   args.compiled_graph = CompiledGraphMode::required;
   CHECK(fault_of<etude::ArgumentError>([&] { train(toy::options(args)); }) == no_graph("toy::LineImpl"));
+}
+
+TEST_CASE(
+    "if a graph can't be used whatever the batch is, the trainer says why once, before the first step") {
+  const auto unusable = [] {
+    Net net;
+    net->fault = [] { return "it is broken"; };
+    net->refuse = [](const Tensors&) { return std::string("it is broken"); };
+    return net;
+  };
+  Net net = unusable();
+  const Messages messages;
+  train(problem(net, arguments()));
+  CHECK(net->forward_calls == 6);
+  CHECK(messages.texts() == Texts{"warning: the compiled graph isn't used: it is broken"});
+
+  Net unused = unusable();
+  etude::Trainer<toy::Recorder> strict(problem(unused, arguments(CompiledGraphMode::required)));
+  CHECK(fault_of<etude::ArgumentError>([&] { strict.train(); }) ==
+        "compiled_graph is required: must be auto or off, since it is broken");
+  CHECK(unused->compiled_calls + unused->forward_calls == 0);
+  CHECK_FALSE(contains(strict.callback<toy::Recorder>().names(), "TrainBegin"));
+
+  Net off = unusable();
+  const Messages none;
+  train(problem(off, arguments(CompiledGraphMode::off)));
+  CHECK(off->asked_for.empty());
+  CHECK(none.texts() == Texts{});
+}
+
+TEST_CASE("a graph that can't be used when a training begins is used as soon as it can") {
+  Net net;
+  net->fault = [] { return "a parameter is frozen"; };
+  net->refuse = [calls = 0](const Tensors&) mutable {
+    return std::string(++calls <= 2 ? "a parameter is frozen" : "");
+  };
+  const Messages messages;
+  train(problem(net, arguments()));
+  CHECK(net->forward_calls == 2);
+  CHECK(net->compiled_calls == 4);
+  CHECK(messages.texts() == Texts{"warning: the compiled graph isn't used: a parameter is frozen"});
+}
+
+TEST_CASE("a required graph is checked with the parameters that a later phase freezes") {
+  const std::string trains = "nothing was thrown";
+  const auto fault_with = [&](etude::ParameterRules rules, auto change) {
+    Net net;
+    net->fault = [layer = (*net->layers)[0]] {
+      return std::string(layer->weight.requires_grad() ? "" : "the weight is frozen");
+    };
+    auto options = problem(net, arguments(CompiledGraphMode::required));
+    options.phases = {{"first", {.num_train_epochs = 1}},
+                      {"second", {.num_train_epochs = 1, .parameter_groups = std::move(rules)}}};
+    change(options);
+    auto fault = fault_of<etude::ArgumentError>([&] { train(options); });
+    CHECK(net->forward_calls == 0);
+    CHECK(net->compiled_calls == (fault == trains ? 6 : 0));
+    return fault;
+  };
+  const std::string is_frozen =
+      "phase 'second': compiled_graph is required: must be auto or off, since the weight is frozen";
+  const etude::ParameterRules rules{{"*weight", {.frozen = true}}};
+  const auto with_several = [](auto& options) { options.optimizers = {{"all", {.parameters = {"*"}}}}; };
+  CHECK(fault_with({}, [](auto&) {}) == trains);
+  CHECK(fault_with(rules, [](auto&) {}) == is_frozen);
+  CHECK(fault_with({}, with_several) == trains);
+  CHECK(fault_with(rules, with_several) == is_frozen);
+}
+
+TEST_CASE("whether a graph can be used depends on the precision of the training") {
+  const auto asked_with = [](auto change) {
+    Net net;
+    auto args = arguments(CompiledGraphMode::required);
+    change(args);
+    train(problem(net, args));
+    REQUIRE_FALSE(net->asked_for.empty());
+    CHECK(net->asked_for.back() == net->autocast);
+    return net->asked_for.back();
+  };
+  CHECK((asked_with([](auto&) {}) == std::nullopt));
+  CHECK((asked_with([](auto& args) { args.bf16 = true; }) == torch::kBFloat16));
+  CHECK((asked_with([](auto& args) { args.pure_bf16 = true; }) == std::nullopt));
 }
 
 /// Refuses batches that don't have four rows.
@@ -757,6 +845,20 @@ TEST_CASE("in two processes, a batch that a required graph can't compute in one 
   options.args.per_device_train_batch_size = 2;
   const auto fault = fault_of<std::exception>([&] { train<etude::DistributedDataParallel>(options); });
   CHECK(contains(fault, "it is the second"));
+}
+
+TEST_CASE("in two processes, a required graph that one of them can't use ends the training in both") {
+  if (!toy::is_rank()) {
+    toy::Processes processes(2, doctest::getContextOptions()->currentTest->m_name);
+    CHECK(processes.ends() == Texts{"exit 0", "exit 0"});
+    return;
+  }
+  Net net;
+  if (toy::rank() == 1) net->fault = [] { return "this processor lacks something"; };
+  const auto fault = fault_of<std::exception>(
+      [&] { train<etude::DistributedDataParallel>(problem(net, arguments(CompiledGraphMode::required))); });
+  CHECK(contains(fault, "this processor lacks something"));
+  CHECK(net->compiled_calls == 0);
 }
 
 TEST_CASE("ShardedDataParallel<3>, which keeps no whole weights, can't use a graph") {

@@ -148,17 +148,19 @@ TEST_CASE(
   for (const std::string version : {"2.12.0", "2.14.0", "2.1", "2.131.0", "3.13.0", "13", "2.", "", "x\n"}) {
     auto other = entry;
     other.torch = version;
-    CHECK(contains(unmet(other), "it was compiled for LibTorch "));
+    CHECK(contains(unmet(other), "the graph was compiled for LibTorch "));
     CHECK(contains(unmet(other), ", but this is 2.13.0"));
   }
   auto other = entry;
   other.processor.machine = "aarch64";
-  CHECK(unmet(other) == "it was compiled for aarch64, but this machine is x86_64");
+  CHECK(unmet(other) == "the graph was compiled for aarch64, but this machine is x86_64");
   other = entry;
   other.processor.features = {"amx_tile", "avx2", "avx512f"};
-  CHECK(unmet(other) == "it was compiled for a processor with amx_tile, avx512f, which this one lacks");
+  CHECK(unmet(other) ==
+        "the graph was compiled for a processor with amx_tile, avx512f, which this one lacks");
   CHECK(unmet(entry, "9.0").empty());
-  CHECK(unmet(entry, "8.0") == "it was compiled for GPUs of compute capability 9.0, but this one has 8.0");
+  CHECK(unmet(entry, "8.0") ==
+        "the graph was compiled for GPUs of compute capability 9.0, but this one has 8.0");
 }
 
 /// A graph with a parameter, a frozen one, a buffer, a constant and two inputs.
@@ -265,6 +267,15 @@ std::vector<torch::Tensor> tensors() {
           torch::zeros({4, 3}),
           torch::zeros({4, 5}, torch::kLong),
           {}};
+}
+
+TEST_CASE("without a batch, only the model's tensors are checked") {
+  auto all = tensors();
+  all[4] = all[5] = torch::Tensor();
+  CHECK(spec().why_not(all, torch::kCPU, /*with_batch=*/false).empty());
+  all[0] = torch::zeros({2, 3});
+  CHECK(contains(spec().why_not(all, torch::kCPU, /*with_batch=*/false),
+                 "parameter 'w' was trained when the graph was compiled, but is frozen now"));
 }
 
 TEST_CASE("a batch or a model that differs from the compiled one is refused, and the reason is given") {
@@ -417,6 +428,7 @@ struct Loaded {
   std::string why_not(const Entries& compiled, bool run_compiled_code = true) {
     auto module = load(compiled, run_compiled_code);
     const auto result = module->forward_compiled(batch());
+    CHECK(module->why_no_graph({}) == result.why_not);
     CHECK(result.outputs.empty());
     CHECK(module->forward(batch()).at("loss").item<float>() == 0);
     return result.why_not;
@@ -446,10 +458,12 @@ TEST_CASE("if a file's compiled graph can't be used, the reason is given, and th
                    "can't run compiled graphs: it must be 2.13"));
     return;
   }
-  CHECK(unmet("torch", "\"1.0.0\"") == "it was compiled for LibTorch 1.0.0, but this is " TORCH_VERSION);
-  CHECK(unmet("processor/machine", "\"vax\"") == "it was compiled for vax, but this machine is " + here());
+  CHECK(unmet("torch", "\"1.0.0\"") ==
+        "the graph was compiled for LibTorch 1.0.0, but this is " TORCH_VERSION);
+  CHECK(unmet("processor/machine", "\"vax\"") ==
+        "the graph was compiled for vax, but this machine is " + here());
   CHECK(unmet("processor/features", R"(["warp"])") ==
-        "it was compiled for a processor with warp, which this one lacks");
+        "the graph was compiled for a processor with warp, which this one lacks");
   const auto for_gpus = manifest([](ExportedJson& json) {
     json["graphs"][0]["device"] = "cuda";
     json["graphs"][0]["processor"]["capability"] = "9.0";

@@ -21,7 +21,8 @@ class EventSource;
 /// required.
 class CompiledStep {
  public:
-  /// Throws ArgumentError, which lists the reasons, if the graph is required and can't be used.
+  /// Throws ArgumentError, which lists the reasons, if the graph is required and can't be used. May load the
+  /// graph, and throws whatever that throws.
   static void check(const EventSource& events);
 
   /// Called at the beginning of a training and of each of its phases. Throws as `check` does.

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <torch/types.h>
+
+#include <optional>
 #include <string>
 
 #include "etude/data/tensors.hpp"
@@ -23,6 +26,11 @@ class HasCompiledGraph {
   /// False if there is no graph and the program hasn't asked for one. A training then gives no reason for not
   /// using it.
   virtual bool has_compiled_graph() const { return true; }
+
+  /// Returns why the graph can't be used with this dtype of autocast, whatever the batch is; empty if it can.
+  /// Called when a training begins, with the model's parameters and device as they are then. May load the
+  /// graph, and throws if that fails.
+  virtual std::string why_no_graph(std::optional<torch::ScalarType> /*autocast*/) { return {}; }
 
  protected:
   ~HasCompiledGraph() = default;

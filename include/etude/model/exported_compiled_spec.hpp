@@ -89,8 +89,10 @@ struct CompiledSpec {
   std::size_t scale = 0;  ///< the index of the input that scales the gradients: the gradient of the loss
 
   /// Returns why the graph can't take `given`, a tensor for each input; empty if it can. Strides aren't
-  /// checked for tensors of the batch, and the scale isn't checked at all.
-  std::string why_not(const std::vector<torch::Tensor>& given, torch::Device device) const;
+  /// checked for tensors of the batch, and the scale isn't checked at all. Without `with_batch`, only the
+  /// model's tensors are checked.
+  std::string why_not(const std::vector<torch::Tensor>& given, torch::Device device,
+                      bool with_batch = true) const;
 };
 
 /// Reads the text that a library holds.

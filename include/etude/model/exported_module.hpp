@@ -69,15 +69,19 @@ class ExportedModuleImpl : public torch::nn::Module, public HasNormParameters, p
   Tensors forward(const Tensors& inputs);
 
   /// Runs the file's compiled graph for the module's device and this thread's autocast, and loads it first if
-  /// necessary. The graph computes batches of the sizes and dtypes that it was compiled for, in training
-  /// mode, if the same parameters are trained and frozen as then; otherwise the result says why it can't. The
-  /// backward pass frees the gradients. Throws as `forward` does for inputs that the model doesn't take, an
-  /// Error that begins with the model's name if the graph fails, and CheckpointError if it can't be loaded.
-  /// Several threads take turns.
+  /// that hasn't happened yet. The graph computes batches of the sizes and dtypes that it was compiled for,
+  /// in training mode, if the same parameters are trained and frozen as then; otherwise the result says why
+  /// it can't. The backward pass frees the gradients. Throws as `forward` does for inputs that the model
+  /// doesn't take, an Error that begins with the model's name if the graph fails, and CheckpointError if it
+  /// can't be loaded. Several threads take turns.
   Result forward_compiled(const Tensors& inputs) override;
 
   /// True if the program has asked for compiled graphs, whether or not the file has any.
   bool has_compiled_graph() const override { return content_.compiled != nullptr; }
+
+  /// Loads the file's compiled graph for the module's device, if it can run here, and returns why it can't be
+  /// used. Throws CheckpointError if it can't be loaded.
+  std::string why_no_graph(std::optional<torch::ScalarType> autocast) override;
 
   /// A tensor that `forward` takes.
   struct Input {
@@ -146,6 +150,7 @@ class ExportedModuleImpl : public torch::nn::Module, public HasNormParameters, p
   void convert(std::optional<torch::Device> device, std::optional<torch::Dtype> dtype, bool non_blocking);
   std::vector<torch::Tensor> ordered(const detail::ExportedProgram& program, const Tensors& inputs) const;
   static const detail::ExportedGraph& graph_for(Bound& bound, const std::vector<torch::Tensor>& given);
+  torch::Device device() const;
   std::shared_ptr<const CompiledChoice> compiled_for(torch::Device device,
                                                      std::optional<torch::ScalarType> autocast);
   [[noreturn]] void refuse_mode(const std::string& operation, std::string_view mode) const;
