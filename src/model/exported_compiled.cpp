@@ -253,11 +253,6 @@ CompiledGraphs::Found CompiledGraphs::find(torch::Device device, std::optional<t
                       torch::DeviceTypeName(device.type(), /*lower_case=*/true), precision_of(autocast))};
 }
 
-void CompiledGraphs::load_for_cpu(const ExportedProgram& program) {
-  for (const auto& entry : entries_)
-    if (entry.device == torch::kCPU) find(torch::kCPU, entry.autocast, program);
-}
-
 std::shared_ptr<const CompiledGraph> CompiledGraphs::load(const CompiledEntry& entry, torch::Device device,
                                                           const ExportedProgram& program) const {
   const auto read = [&](const std::string& file) {

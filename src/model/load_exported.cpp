@@ -94,10 +94,7 @@ ExportedModule load_exported(const std::filesystem::path& path, const LoadExport
         detail::load_program(archive, *evaluation, content.tensors));
   else
     detail::follow_mode(content.training);
-  if (options.run_compiled_code) {
-    content.compiled = std::make_shared<detail::CompiledGraphs>(opened);
-    content.compiled->load_for_cpu(content.training);
-  }
+  if (options.run_compiled_code) content.compiled = std::make_shared<detail::CompiledGraphs>(opened);
   return ExportedModule(std::make_shared<ExportedModuleImpl>(std::move(content)));
 }
 

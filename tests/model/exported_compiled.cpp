@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 #include <doctest/doctest.h>
-#include <stdlib.h>
 #include <torch/torch.h>
 #include <torch/version.h>
 #include <zip.h>
@@ -16,6 +15,7 @@
 #include "common/exported_model.hpp"
 #include "common/fault_of.hpp"
 #include "common/folder.hpp"
+#include "common/variables.hpp"
 #include "common/zip_bytes.hpp"
 #include "etude/formats/pt2_archive.hpp"
 #include "etude/formats/zip_archive.hpp"
@@ -486,11 +486,9 @@ TEST_CASE("a library that can't be loaded is an error that names the file, and l
   if (!etude::libtorch::runs_compiled_graphs()) return;
   Loaded loaded;
   const toy::Folder temporary;
-  const char* const before = ::getenv("TMPDIR");
-  const std::string kept = before ? before : "";
-  ::setenv("TMPDIR", std::string(temporary).c_str(), 1);
+  const toy::Variable used("TMPDIR", std::string(temporary));
   const auto fault = [&](const Entries& compiled) {
-    const auto text = fault_of([&] { loaded.load(compiled); });
+    const auto text = fault_of([&] { loaded.load(compiled)->why_no_graph({}); });
     CHECK(text.starts_with(loaded.path.string() + ": compiled/"));
     CHECK(toy::names_in(temporary / ".").empty());
     return text;
@@ -509,10 +507,16 @@ TEST_CASE("a library that can't be loaded is an error that names the file, and l
   CHECK(contains(
       fault({{"manifest.json", manifest(set("/graphs/0/operators", "\"0.json\""))}, {"0.so", library}}),
       "manifest.json: it lists '0.json', which the file doesn't contain"));
-  if (before)
-    ::setenv("TMPDIR", kept.c_str(), 1);
-  else
-    ::unsetenv("TMPDIR");
+}
+
+TEST_CASE("a library is read only when a training asks whether its graph can be used") {
+  if (!etude::libtorch::runs_compiled_graphs()) return;
+  Loaded loaded;
+  auto module = loaded.load({{"manifest.json", manifest()}, {"0.so", "text"}});
+  CHECK(module->forward(Loaded::batch()).at("loss").item<float>() == 0);
+  CHECK(contains(module->why_no_graph(torch::kBFloat16),
+                 "no compiled graph for cpu with autocast to bfloat16"));
+  CHECK(contains(fault_of([&] { module->why_no_graph({}); }), "0.so: it isn't a shared library"));
 }
 
 TEST_CASE("save_exported keeps the contents of compiled/") {

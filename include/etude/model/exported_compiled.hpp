@@ -57,9 +57,6 @@ class CompiledGraphs {
   /// Throws CheckpointError if that fails, or if the graph doesn't fit `program`.
   Found find(torch::Device device, std::optional<torch::ScalarType> autocast, const ExportedProgram& program);
 
-  /// Loads all graphs for the CPU that can run here.
-  void load_for_cpu(const ExportedProgram& program);
-
  private:
   std::shared_ptr<const CompiledGraph> load(const CompiledEntry& entry, torch::Device device,
                                             const ExportedProgram& program) const;

@@ -21,9 +21,9 @@ struct LoadExportedOptions {
 /// Reads a model saved by Python's torch.export.save in torch 2.8 or later; `tools/export.py` makes such
 /// files. If the file has a graph for each mode ("model" or "train", and "eval"), the module's mode selects
 /// the graph. With a single graph, operators that depend on the mode, such as dropout, follow the module's
-/// mode. Parameters and buffers are on the CPU. With `run_compiled_code`, the compiled graphs that can run on
-/// this CPU are loaded too, and those for a GPU at their first use. Programs link etude::exported, which
-/// needs libzip. Throws a CheckpointError that names the file and the problem.
+/// mode. Parameters and buffers are on the CPU. A compiled graph is loaded only when a training that may use
+/// it begins. Programs link etude::exported, which needs libzip. Throws a CheckpointError that names the file
+/// and the problem.
 ExportedModule load_exported(const std::filesystem::path& path, const LoadExportedOptions& options = {});
 
 }  // namespace etude::inline v0
