@@ -3,6 +3,7 @@
 #include <ATen/ops/ones.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/statvfs.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -59,6 +60,17 @@ std::string message_of_library(const std::exception& error) {
 /// "with autocast to bfloat16"
 std::string precision_of(std::optional<torch::ScalarType> autocast) {
   return autocast ? "with autocast to " + dtype_name(*autocast) : "without autocast";
+}
+
+/// What to do if programs in a temporary folder may not be executed; empty if they may.
+std::string advice_for([[maybe_unused]] const std::filesystem::path& folder) {
+#ifdef ST_NOEXEC
+  struct statvfs status {};
+  if (::statvfs(folder.c_str(), &status) == 0 && (status.f_flag & ST_NOEXEC) != 0)
+    return fmt::format(" ({} is mounted noexec: set TMPDIR to a folder that allows execution)",
+                       folder.parent_path().string());
+#endif
+  return "";
 }
 
 void write(const std::filesystem::path& path, std::string_view bytes) {
@@ -282,7 +294,8 @@ std::shared_ptr<const CompiledGraph> CompiledGraphs::load(const CompiledEntry& e
   } catch (const CheckpointError&) {
     throw;
   } catch (const std::exception& error) {
-    throw exported_fault(where, "it can't be loaded: {}", message_of_library(error));
+    throw exported_fault(where, "it can't be loaded: {}{}", message_of_library(error),
+                         advice_for(folder.path()));
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <doctest/doctest.h>
+#include <sys/mount.h>
 #include <torch/torch.h>
 #include <torch/version.h>
 #include <zip.h>
@@ -517,6 +518,37 @@ TEST_CASE("a library is read only when a training asks whether its graph can be 
   CHECK(contains(module->why_no_graph(torch::kBFloat16),
                  "no compiled graph for cpu with autocast to bfloat16"));
   CHECK(contains(fault_of([&] { module->why_no_graph({}); }), "0.so: it isn't a shared library"));
+}
+
+/// A folder on a file system that doesn't allow execution, if this user may mount one.
+class NoExecution {
+ public:
+  NoExecution() : is_mounted_(::mount("none", path().c_str(), "tmpfs", MS_NOEXEC, nullptr) == 0) {}
+  NoExecution(const NoExecution&) = delete;
+  NoExecution& operator=(const NoExecution&) = delete;
+  ~NoExecution() {
+    if (is_mounted_) ::umount2(path().c_str(), MNT_DETACH);  // dlopen keeps a part of the library mapped
+  }
+  std::string path() const { return std::string(folder_); }
+  bool is_mounted() const { return is_mounted_; }
+
+ private:
+  toy::Folder folder_;
+  bool is_mounted_;
+};
+
+TEST_CASE("a temporary folder that doesn't allow execution is an error that says what to do") {
+  const NoExecution mounted;
+  if (!etude::libtorch::runs_compiled_graphs() || !mounted.is_mounted()) return;
+  Dl_info info{};
+  REQUIRE(::dladdr(reinterpret_cast<void*>(&zip_close), &info) != 0);
+  Loaded loaded;
+  const toy::Variable used("TMPDIR", mounted.path());
+  auto module = loaded.load({{"manifest.json", manifest()}, {"0.so", toy::read_text(info.dli_fname)}});
+  const auto fault = fault_of([&] { module->why_no_graph({}); });
+  CHECK(contains(fault, "0.so: it can't be loaded: "));
+  CHECK(fault.ends_with(
+      fmt::format(" ({} is mounted noexec: set TMPDIR to a folder that allows execution)", mounted.path())));
 }
 
 TEST_CASE("save_exported keeps the contents of compiled/") {
