@@ -312,7 +312,7 @@ def run(contestant, name, folder, options):
     if ran.returncode != 0:
         if contestant in ("etude", "eager"):
             sys.exit(f"{contestant}, {name}: {ran.stderr[-2000:]}")
-        raise PeerFailed(f"{name}: {ran.stderr[-200:]}")
+        raise PeerFailed(f"{name}: {ran.stderr.strip().splitlines()[-1][:400]}" if ran.stderr.strip() else name)
     return json.loads(ran.stdout.splitlines()[-1])
 
 
