@@ -10,7 +10,7 @@ from exported_tools import batch_at, close, exported_models, loss_of, run, safet
 from exported_folders import check_classes, set_dropout
 from export import export_model
 
-# .ci/run runs fewer steps.
+# .ci/run runs fewer steps, and kills every third model.
 STEPS, ROWS = int(os.environ.get("ETUDE_STEPS", "100")), 24
 SAVED, KILLED = STEPS * 2 // 5, STEPS * 3 // 5
 SGD = ["--optim", "sgd", "--optim_args", "fused=false", "--lr_scheduler_type", "constant", "--max_grad_norm", 0, "--logging_strategy", "no"]
@@ -70,6 +70,10 @@ def check_model(make, folder):
     changed = [key for key, value in back.state_dict().items() if not torch.equal(value, start[key])]
     check(changed, f"{name}: training has changed nothing")
 
+    print(f"{name}: {STEPS} losses within {worst:.1e}, {len(changed)} tensors changed" + (f", loaded by {', '.join(classes)}" if classes else ""))
+    if STEPS < 100 and exported_models.MODELS.index(make) % 3:
+        return
+
     # A run that is killed and resumed ends bit-identical.
     saving = [*common, "--max_steps", STEPS, "--save_steps", SAVED]
     run(folder / "killed", folder / f"{name}.pt2", folder / "data.safetensors", kind, *saving, kill_at=KILLED)
@@ -78,7 +82,6 @@ def check_model(make, folder):
     unbroken = safetensors.torch.load_file(folder / "run" / "final" / "model.safetensors")
     for key, value in safetensors.torch.load_file(folder / "killed" / "final" / "model.safetensors").items():
         check(torch.equal(value, unbroken[key]), f"{name}: {key} differs after a kill and a resume")
-    print(f"{name}: {STEPS} losses within {worst:.1e}, {len(changed)} tensors changed" + (f", loaded by {', '.join(classes)}" if classes else ""))
 
 
 for make in exported_models.MODELS:
