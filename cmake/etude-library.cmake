@@ -110,7 +110,7 @@ set(etude_pictures "(formats/png|metrics/sample_file|callbacks/samples_to_folder
 set(etude_processes "parallel/(distributed_data_parallel|gloo|join_processes|nccl|rendezvous|shared_memory|shared_segment)")
 etude_sources(etude_files "(libtorch|data|metrics|precision|checkpoint|loop|callbacks|model|optim|parallel)/.*" any_trainer run trainer trainer_options
               "formats/(csv_text|idx|idx_header|mapped_tensor|npy|npy_header|safetensors|safetensors_header|stored_tensors|token_windows|wav)" "tune/(batch_size_finder|learning_rate_finder|memory_estimate)")
-list(FILTER etude_files EXCLUDE REGEX "/(${etude_processes}|${etude_kernels}|${etude_pictures}|model/(exported_[a-z_]+|load_exported)|libtorch/compiled_library|checkpoint/torch_to_safetensors|callbacks/report)\\.cpp$")
+list(FILTER etude_files EXCLUDE REGEX "/(${etude_processes}|${etude_kernels}|${etude_pictures}|model/(exported_[a-z_]+|load_exported)|libtorch/compiled_library|checkpoint/torch_to_safetensors|callbacks/(report|named_callbacks))\\.cpp$")
 list(REMOVE_ITEM etude_files ${etude_tensors})
 etude_add_library(etude ${etude_files})
 target_link_libraries(etude PUBLIC etude::tensors)
@@ -176,7 +176,7 @@ target_link_libraries(etude_search PUBLIC etude::etude etude::study)
 target_precompile_headers(etude_search REUSE_FROM etude_tensors)
 target_compile_definitions(etude_search PUBLIC ETUDE_SEARCH)
 
-etude_sources(etude_files callbacks/report)
+etude_sources(etude_files "callbacks/(report|named_callbacks)")
 etude_add_library(etude_report ${etude_files})
 target_link_libraries(etude_report PUBLIC etude::etude etude::pages)
 target_precompile_headers(etude_report REUSE_FROM etude_tensors)

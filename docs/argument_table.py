@@ -53,7 +53,7 @@ TOOL_HEADINGS = {"ModelArguments": "The model: all three", "DataArguments": "How
 
 def definitions():
     """The headers that define the enums of arguments, as one text."""
-    return "".join(path.read_text() for path in (HEADERS / "training_arguments.hpp", HEADERS / "formats" / "token_windows.hpp", TOOL / "by_name.hpp"))
+    return "".join((HEADERS / name).read_text() for name in ("training_arguments.hpp", "formats/token_windows.hpp", "model/named_loss.hpp"))
 
 
 def renamed():

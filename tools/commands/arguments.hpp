@@ -1,6 +1,8 @@
 #pragma once
 
 #include <etude/formats/token_windows.hpp>
+#include <etude/metrics/named_metrics.hpp>
+#include <etude/model/named_loss.hpp>
 #include <etude/reflect/struct.hpp>
 #include <etude/training_arguments.hpp>
 
@@ -9,8 +11,6 @@
 #include <optional>
 #include <string>
 #include <vector>
-
-#include "by_name.hpp"
 
 /// The arguments of the subcommands that train and run models, besides a training's arguments.
 namespace tool {
@@ -24,10 +24,11 @@ struct ModelArguments {
        "begin with these weights: a folder with model.safetensors, such as a checkpoint, or a .safetensors "
        "file",
        ""),
-      (LossName, loss,
+      (etude::LossName, loss,
        "computed from the model's first output and the labels; model: the model computes it itself",
-       LossName::model),
-      (std::vector<std::string>, compute_metrics, "metrics of evaluations" | any_of(metric_names), {}));
+       etude::LossName::model),
+      (std::vector<std::string>, compute_metrics, "metrics of evaluations" | any_of(etude::known_metrics),
+       {}));
 };
 
 /// How files of data are read.

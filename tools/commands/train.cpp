@@ -2,22 +2,19 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <etude/callbacks/report.hpp>
+#include <etude/callbacks/named_callbacks.hpp>
 #include <etude/checkpoint/load_weights.hpp>
 #include <etude/etude.hpp>
 #include <etude/formats/npy.hpp>
 #include <etude/formats/safetensors.hpp>
 #include <etude/integrations/report_to.hpp>
+#include <etude/metrics/named_metrics.hpp>
 #include <etude/model/load_exported.hpp>
+#include <etude/model/named_loss.hpp>
 #include <etude/parallel/distributed_data_parallel.hpp>
-#include <etude/reflect/check_fields.hpp>
-#include <etude/reflect/key_values.hpp>
-#include <etude/reflect/nearest.hpp>
 #include <etude/tune/hyperparameter_search.hpp>
 
 #include <algorithm>
-#include <array>
-#include <concepts>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -27,7 +24,6 @@
 #include <utility>
 
 #include "arguments.hpp"
-#include "by_name.hpp"
 #include "datasets.hpp"
 #include "output.hpp"
 
@@ -80,87 +76,18 @@ struct ClassNames {
   std::vector<std::string> names;
 };
 
-/// The callbacks that `--callback` knows.
-using KnownCallbacks = etude::callbacks<
-    etude::CSVLoggerCallback, etude::CutMix, etude::DebugUnderflowOverflowCallback,
-    etude::DeviceMemoryMonitor, etude::EarlyStoppingCallback, etude::GradientNormMonitor,
-    etude::GradualUnfreezingCallback, etude::JSONLinesLoggerCallback, etude::LearningRateMonitor,
-    etude::LimitBatchesCallback, etude::LimitEvalStepsCallback, etude::LossSpikeCallback, etude::MixUp,
-    etude::ModelEmaCallback, etude::ModelSummaryCallback, etude::ParameterNormMonitor,
-    etude::PredictionsToCSVCallback, etude::ProfilerCallback, etude::ReportCallback,
-    etude::SaveBestModelCallback, etude::StepBasedEvaluationCallback,
-    etude::StochasticWeightAveragingCallback, etude::TerminateOnNaNCallback, etude::ThroughputMonitor,
-    etude::TimerCallback, etude::TopKCheckpointsCallback, etude::WSDCheckpointCallback>;
-
-template <class Options>
-Options options_of(const std::string& callback, const nlohmann::json& json) {
-  std::vector<std::string> unknown;
-  try {
-    auto options = etude::from_json_value<Options>(json, &unknown);
-    if (!unknown.empty())
-      throw etude::ArgumentError(
-          fmt::format("there is no option '{}'{}", unknown.front(),
-                      etude::did_you_mean(unknown.front(), etude::field_names<Options>())));
-    etude::detail::check_fields(options);
-    return options;
-  } catch (const etude::ArgumentError& error) {
-    throw etude::ArgumentError(fmt::format("callback {}: {}", callback, error.what()));
-  }
-}
-
-/// Makes a trainer with the callbacks that the arguments name.
+/// A trainer with the callbacks that the arguments name.
 struct NamedTrainer final
     : etude::TrainerBase<NamedTrainer, etude::DistributedDataParallel, etude::RuntimeCallbacks> {
   NamedTrainer(etude::TrainerOptions options, const std::vector<std::string>& callbacks)
       : TrainerBase(std::move(options)) {
-    for (const auto& callback : joined(callbacks)) {
-      const auto [name, json] = name_and_options(callback);
-      add_named(name, json, KnownCallbacks());
-    }
+    etude::add_named_callbacks(*this, callbacks);
     etude::add_trackers(*this);
   }
 
   void on(const etude::TrainBegin& e) {
     if (e.state.global_step > 0 && e.state.is_world_process_zero && e.args.report != etude::ReportMode::quiet)
       etude::print("resumed after step {} of {}\n", e.state.global_step, e.state.max_steps);
-  }
-
- private:
-  /// A list on the command line is split at commas, so a word without a colon is a further option of the
-  /// callback before it.
-  static std::vector<std::string> joined(const std::vector<std::string>& words) {
-    std::vector<std::string> callbacks;
-    for (const auto& word : words)
-      if (!callbacks.empty() && word.find(':') == word.npos && word.find('=') != word.npos)
-        callbacks.back() += "," + word;
-      else
-        callbacks.push_back(word);
-    return callbacks;
-  }
-
-  template <class... Known>
-  void add_named(const std::string& name, const nlohmann::json& options, etude::callbacks<Known...>) {
-    const bool found = (add_if<Known>(name, options) || ...);
-    static constexpr std::array names{etude::short_type_name<Known>()...};
-    if (!found)
-      throw etude::ArgumentError(fmt::format("callback is '{}': must be one of {}{}", name,
-                                             fmt::join(names, ", "), etude::did_you_mean(name, names)));
-  }
-
-  template <class Callback>
-  bool add_if(const std::string& name, const nlohmann::json& options) {
-    if (name != etude::short_type_name<Callback>()) return false;
-    if constexpr (etude::ReflectedStruct<Callback>) {
-      add_callback(options_of<Callback>(name, options));
-    } else if constexpr (std::constructible_from<Callback, etude::MixingOptions>) {
-      add_callback(Callback(options_of<etude::MixingOptions>(name, options)));
-    } else {
-      if (!options.empty())
-        throw etude::ArgumentError(
-            fmt::format("callback {}: there is no option '{}'", name, options.items().begin().key()));
-      add_callback(Callback());
-    }
-    return true;
   }
 };
 
@@ -190,13 +117,13 @@ class Task {
 
   /// Sets up a training that begins with a new copy of the model, `anew`.
   etude::TrainerOptions options(const TrainingArguments& args, bool anew = false) const {
-    etude::TrainerOptions options{.args = args, .loss = loss_named(model_args_.loss)};
+    etude::TrainerOptions options{.args = args, .loss = etude::named_loss(model_args_.loss)};
     if (anew)
       options.model_init = [model = model_args_, how = how_] { return etude::Model(loaded(model, how)); };
     else
       options.model = model_;
-    options.compute_metrics =
-        metrics_named(model_args_.compute_metrics, model_->loss_items() == etude::LossItems::shifted_labels);
+    options.compute_metrics = etude::named_metrics(model_args_.compute_metrics,
+                                                   model_->loss_items() == etude::LossItems::shifted_labels);
     if (!reader_.class_names().empty()) options.processing_class = ClassNames{reader_.class_names()};
     return options;
   }
@@ -204,13 +131,13 @@ class Task {
  private:
   DatasetReader reader_for(const DataArguments& data) {
     std::vector<std::string> labels;
-    auto kind = model_args_.loss == LossName::model ? LabelKind::unused
-                : takes_numbers(model_args_.loss)   ? LabelKind::numbers
-                                                    : LabelKind::classes;
+    auto kind = model_args_.loss == etude::LossName::model ? LabelKind::unused
+                : etude::takes_numbers(model_args_.loss)   ? LabelKind::numbers
+                                                           : LabelKind::classes;
     for (const auto& input : model_->inputs()) {
       if (!input.is_label) continue;
       labels.push_back(input.name);
-      if (model_args_.loss == LossName::model)
+      if (model_args_.loss == etude::LossName::model)
         kind = at::isFloatingType(input.dtype) ? LabelKind::numbers : LabelKind::classes;
     }
     if (!args_.label_names) args_.label_names = labels.empty() ? std::vector<std::string>{"labels"} : labels;
@@ -226,12 +153,8 @@ class Task {
 
 /// Throws ArgumentError if nothing computes the loss.
 void check_loss(const ModelArguments& args, const etude::ExportedModule& model) {
-  if (args.loss != LossName::model) return;
-  if (std::ranges::any_of(model->inputs(), [](const auto& input) { return input.is_label; })) return;
-  throw etude::ArgumentError(
-      fmt::format("loss is model, but the model takes no labels (it takes {}): must be one of cross_entropy, "
-                  "bce_with_logits, mse, l1, huber, smooth_l1",
-                  fmt::join(model->input_names(), ", ")));
+  etude::check_loss(args.loss, model->input_names(),
+                    std::ranges::any_of(model->inputs(), [](const auto& input) { return input.is_label; }));
 }
 
 /// Parses a range or a list of choices from `hp_space`.
