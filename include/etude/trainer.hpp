@@ -284,6 +284,13 @@ class TrainerBase {
   void backward(const LossOutput& computed, std::string_view optimizer) {
     stepped_.backward(computed, optimizer);
   }
+  /// In a program's own loop, computes the loss of a batch as `step(batch)` does, and its gradients: the
+  /// first half of a step, which `update` completes. The loss is the mean over the labels of this batch
+  /// alone.
+  template <std::same_as<Batch> B>
+  void backward(B batch) {
+    stepped_.backward(std::move(batch));
+  }
   /// The learning rate of each parameter group. Throws `ArgumentError` if the optimizer doesn't exist yet.
   std::vector<double> get_learning_rates() const { return core().learning_rates(); }
   /// Writes the weights, and the processing class if any, to a folder.

@@ -146,6 +146,15 @@ class SteppedTraining::Training {
     has_loss_ = true;
     has_shared_loss_ |= !optimizer;
   }
+  void backward(Batch batch) {
+    in_group([&] {
+      if (!group_is_open_) begin_group();
+      if (!is_given_up_) loop_.update().add_loss_of(std::move(batch));
+    });
+    has_loss_ = has_shared_loss_ = true;
+  }
+
+  const torch::Tensor& loss() const { return loop_.loss(); }
 
   /// Throws Error if there are no losses to update with.
   void check_loss(const char* method) const {
@@ -325,13 +334,27 @@ bool SteppedTraining::takes_losses() const { return training_ && !is_running_ &&
 void SteppedTraining::backward(const LossOutput& computed, std::optional<std::string_view> optimizer) {
   auto& core = events_.core();
   const Calls::Scope call(core.calls, Calls::step);
-  if (!training_) throw Error("backward() was called, but no training is under way: must come after begin()");
-  training_->check_goes_on("backward()", /*gives_losses=*/true);
+  check_takes_loss();
   const auto place = optimizer ? std::optional(core.optimizers.find(*optimizer)) : std::nullopt;
   training_->take_losses();
   core.loss_check.before_backward(computed.loss, Batch());
   in_training([&](Training& training) { training.backward(computed, place); });
 }
+
+void SteppedTraining::backward(Batch batch) {
+  const Calls::Scope call(events_.core().calls, Calls::step);
+  check_takes_loss();
+  auto checked = batch_of_program(std::move(batch), events_.core().args);
+  training_->take_losses();
+  in_training([&](Training& training) { training.backward(std::move(checked)); });
+}
+
+void SteppedTraining::check_takes_loss() {
+  if (!training_) throw Error("backward() was called, but no training is under way: must come after begin()");
+  training_->check_goes_on("backward()", /*gives_losses=*/true);
+}
+
+torch::Tensor SteppedTraining::loss() const { return training_ ? training_->loss() : torch::Tensor(); }
 
 StepOutput SteppedTraining::update() {
   const Calls::Scope call(events_.core().calls, Calls::step);

@@ -283,6 +283,21 @@ void Update::add_loss(const LossOutput& computed, std::optional<std::size_t> opt
       events_, batch, computed.outputs, core_.group.share_of(computed.loss), core_.group.share(), optimizer));
 }
 
+void Update::add_loss_of(Batch batch) {
+  const ActivityClock::Scope scope(core_.activity_clock, TimedActivity::forward);
+  batch = batch.to(core_.device, /*non_blocking=*/true);
+  events_.raise<ForwardBegin>(batch);
+  with_place(
+      [&] {
+        auto computed = detail::compute_loss_in_precision(events_, batch, std::nullopt);
+        log_parts(core_, computed);
+        core_.loss_check.before_backward(computed.loss, batch);
+        core_.group.add_loss(detail::backward_pass(events_, batch, std::move(computed.outputs),
+                                                   core_.group.share_of(computed.loss), core_.group.share()));
+      },
+      [&] { return place_of(core_.model, fmt::format("step {}", core_.state.global_step + 1), batch); });
+}
+
 void Update::make_step(std::size_t optimizer) {
   const ActivityClock::Scope scope(core_.activity_clock, TimedActivity::update);
   strategy_->step_early(optimizer);

@@ -49,8 +49,8 @@ class Update {
   UpdateResult run(BatchSource& source, double examples);
 
   // These functions replace `run` if the program computes the losses in its own loop. Call `take_losses`
-  // once. For each update call `remember` and `begin_losses`, then `add_loss` and `make_step` as often as the
-  // program calls them, then `complete`.
+  // once. For each update call `remember` and `begin_losses`, then `add_loss`, `add_loss_of` and `make_step`
+  // as often as the program calls them, then `complete`.
 
   /// Throws ArgumentError, and changes nothing, for options and callbacks that need the batches.
   void take_losses();
@@ -59,6 +59,8 @@ class Update {
   void begin_losses();
   /// Adds the gradients of a loss, for all parameters or for those of one optimizer.
   void add_loss(const LossOutput& computed, std::optional<std::size_t> optimizer);
+  /// Computes the loss of a batch, and adds its gradients.
+  void add_loss_of(Batch batch);
   /// Makes the step of one optimizer before the steps of the others.
   void make_step(std::size_t optimizer);
   /// Called when a micro-batch other than the last is done.

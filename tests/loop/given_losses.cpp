@@ -105,6 +105,61 @@ TEST_CASE("backward() and update() have the losses of the loop by hand, to the b
         }()));
 }
 
+/// The tensors of the batch that a forward pass gets.
+struct SeenBatches {
+  std::vector<double> sums;
+  void on(const etude::ForwardBegin& e) { sums.push_back(e.batch.inputs[0].sum().item<double>()); }
+};
+
+TEST_CASE("backward(batch) and update() make the steps of step(batch), to the bit") {
+  const auto train = [](auto step) {
+    auto model = net();
+    auto given = options(model, 12);
+    given.loss = torch::nn::MSELoss();
+    given.args.max_grad_norm = 0.1;
+    etude::Trainer<etude::Quiet, SeenBatches> trainer(given);
+    trainer.begin();
+    std::vector<double> losses, sums;
+    for (int i = 0; i < 12; ++i) {
+      const auto x = torch::linspace(i, i + 2, 24).view({6, 4}).sin();
+      sums.push_back(x.sum().item<double>());
+      losses.push_back(
+          step(trainer, etude::make_batch(x, x.square().sum(1, true))).loss.template item<double>());
+    }
+    trainer.finish();
+    CHECK(trainer.template callback<SeenBatches>().sums == sums);
+    for (const auto& parameter : model->parameters())
+      losses.push_back(parameter.sum().template item<double>());
+    return losses;
+  };
+  const auto whole = train([](auto& trainer, const etude::Batch& batch) { return trainer.step(batch); });
+  const auto halves = train([](auto& trainer, const etude::Batch& batch) {
+    trainer.backward(batch);
+    return trainer.update();
+  });
+  CHECK(halves == whole);
+  CHECK(whole[11] < whole[0]);
+}
+
+TEST_CASE("a batch that is none is refused by backward(batch), and the training goes on") {
+  auto model = net();
+  auto given = options(model, 2);
+  given.loss = torch::nn::MSELoss();
+  etude::Trainer<> trainer(given);
+  const auto x = torch::rand({6, 4}), y = torch::rand({6, 1});
+  CHECK(toy::fault_of<etude::Error>([&] { trainer.backward(etude::make_batch(x, y)); }) ==
+        "backward() was called, but no training is under way: must come after begin()");
+  trainer.begin();
+  CHECK(toy::contains(toy::fault_of<etude::DataError>([&] {
+                        trainer.backward(etude::Batch{x, torch::rand({5, 1})});
+                      }),
+                      "5"));
+  trainer.backward(etude::Batch{x, y});
+  CHECK(trainer.update().global_step == 1);
+  CHECK(toy::contains(toy::fault_of<etude::Error>([&] { trainer.step(x, y); }),
+                      "must be one or the other until finish()"));
+}
+
 TEST_CASE("gradients are clipped as the arguments say") {
   auto model = net();
   auto given = options(model);

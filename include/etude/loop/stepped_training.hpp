@@ -1,5 +1,7 @@
 #pragma once
 
+#include <torch/types.h>
+
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -31,6 +33,8 @@ class SteppedTraining {
   bool takes_losses() const;
   /// Adds the gradients of a loss, for all parameters or for those of one optimizer.
   void backward(const LossOutput& computed, std::optional<std::string_view> optimizer = {});
+  /// Computes the loss of a batch, and adds its gradients.
+  void backward(Batch batch);
   /// Ends a micro-batch, and makes an update once there are `gradient_accumulation_steps` of them.
   StepOutput update();
   /// Makes the step of one optimizer before the steps of the others.
@@ -38,10 +42,17 @@ class SteppedTraining {
 
   TrainOutput finish();
 
+  /// Whether a training is under way: neither finished nor ended by an exception.
+  bool is_under_way() const { return training_ != nullptr; }
+  /// The loss of the last update of the training under way: see StepOutput. Undefined if there is none.
+  torch::Tensor loss() const;
+
  private:
   class Training;
 
   void begin_training(const TrainOptions& options);
+  /// Throws Error unless the program may give a loss now.
+  void check_takes_loss();
   /// Throws Error unless a loss has come since the last update.
   void check_loss(const char* method);
   /// Calls `act(training)` with the error handling of a trainer's methods.
