@@ -33,7 +33,7 @@ LAYERS = [
     ["callbacks", "tune"],
     ["trainer.hpp"],
     ["testing", "integrations"],
-    ["etude.hpp"],
+    ["etude.hpp", "c"],
 ]
 LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}
 # A callback sees events, and what stands below them; a tracker, callbacks too.
