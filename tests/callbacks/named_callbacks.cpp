@@ -54,7 +54,7 @@ TEST_CASE("unknown callbacks, options and values are named") {
   };
   CHECK(
       toy::contains(fault("EarlyStoping"), "callback is 'EarlyStoping': must be one of CSVLoggerCallback, "));
-  CHECK(toy::contains(fault("EarlyStoping"), "did you mean 'EarlyStoppingCallback'?"));
+  CHECK(toy::contains(fault("EarlyStopingCallback"), "did you mean 'EarlyStoppingCallback'?"));
   CHECK(fault("EarlyStoppingCallback: early_stopping_patienc=3") ==
         "callback EarlyStoppingCallback: there is no option 'early_stopping_patienc'; did you mean "
         "'early_stopping_patience'?");
