@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that each event, callback, argument and optimizer is in all places that CONTRIBUTING.md names, and says which place lacks it."""
+"""Checks that each event, callback, argument, optimizer and function of etude.h is in all places that CONTRIBUTING.md names, and says which place lacks it."""
 
 import functools
 import pathlib
@@ -95,6 +95,14 @@ def optimizers():
             yield f"{name} is new: say in docs/optimizer_table.py what its state takes and when to use it"
 
 
-found = [*events(), *callbacks(), *parameters(), *arguments(), *optimizers()]
+def c_functions():
+    header = (ROOT / "include" / "etude.h").read_text()
+    bound = words("src/fortran/etude_c.f90")
+    for name in re.findall(r"^[a-z].*?\b(etude_\w+)\(", header, re.M):
+        if name not in bound:
+            yield f"{name} is new: bind it in src/fortran/etude_c.f90, and add a procedure to src/fortran/etude.f90"
+
+
+found = [*events(), *callbacks(), *parameters(), *arguments(), *optimizers(), *c_functions()]
 print("\n".join(found))
 sys.exit(bool(found))
