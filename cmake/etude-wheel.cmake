@@ -84,17 +84,27 @@ target_link_libraries(etude_program PRIVATE etude_shared -Wl,--push-state,--as-n
                       -Wl,--allow-shlib-undefined)
 set_target_properties(etude_program PROPERTIES OUTPUT_NAME etude RUNTIME_OUTPUT_DIRECTORY ${etude_wheel_folder}/bin
                       INSTALL_RPATH "$ORIGIN/../lib;$ORIGIN/../../torch/lib")
-foreach(target IN ITEMS etude_shared etude_program)
+
+# The C interface, which uses libetude.so.
+add_library(etude_c_shared SHARED EXCLUDE_FROM_ALL $<TARGET_OBJECTS:etude_c_calls>)
+target_link_libraries(etude_c_shared PRIVATE etude_shared -Wl,--push-state,--as-needed ${etude_wheel_libraries} -Wl,--pop-state ${etude_wheel_torch})
+target_link_options(etude_c_shared PRIVATE $<TARGET_PROPERTY:etude_c,LINK_OPTIONS>)
+set_target_properties(etude_c_shared PROPERTIES OUTPUT_NAME etude_c SOVERSION 1 LIBRARY_OUTPUT_DIRECTORY ${etude_wheel_folder}/lib
+                      INSTALL_RPATH "$ORIGIN;$ORIGIN/../../torch/lib")
+
+foreach(target IN ITEMS etude_shared etude_c_shared etude_program)
   set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX BUILD_WITH_INSTALL_RPATH ON)
   # DT_RPATH comes before LD_LIBRARY_PATH, which may name a folder with another LibTorch.
   target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
 endforeach()
-add_custom_target(etude_wheel DEPENDS etude_shared etude_program)
+add_custom_target(etude_wheel DEPENDS etude_shared etude_c_shared etude_program $<TARGET_NAME_IF_EXISTS:etude_fortran>)
 
 install(TARGETS etude_shared LIBRARY DESTINATION lib COMPONENT wheel EXCLUDE_FROM_ALL)
 install(TARGETS etude_program RUNTIME DESTINATION bin COMPONENT wheel EXCLUDE_FROM_ALL)
 install(FILES tools/export.py tools/compile_graph.py tools/prepare.py tools/optimizer_state.py tools/optuna_driver.py DESTINATION . COMPONENT wheel EXCLUDE_FROM_ALL)
 install(DIRECTORY include/etude DESTINATION include COMPONENT wheel EXCLUDE_FROM_ALL)
+# A wheel can't have the link libetude_c.so. Programs in C don't see the headers below.
+etude_install_c(wheel etude_c_shared lib include/c NAMELINK_SKIP EXCLUDE_FROM_ALL)
 
 # Headers of other libraries that Etude's headers include. fmt's come from LibTorch, if it has them.
 set(etude_wheel_headers boost/hana.hpp boost/hana boost/version.hpp nlohmann xxhash.h protozero zip.h zipconf.h png.h pngconf.h pnglibconf.h csv.h)

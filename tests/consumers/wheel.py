@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """wheel.py FOLDER PYTHON: builds the wheel for the torch of that Python, installs it into a new environment in FOLDER, and uses it there: the
-program, its Python tools, and a C++ project that finds the libraries. CXX names the compiler."""
+program, its Python tools, and projects in C++, C and Fortran that find the libraries. CXX names the C++ compiler."""
 
 import email.parser
 import json
@@ -79,7 +79,7 @@ def check_wheel(wheel, torch_version):
 
 def check_libraries(package, packages, torch):
     """Every library that the program loads is in the environment, or on any machine that runs torch."""
-    for binary in [package / "bin" / "etude", *(package / "lib").iterdir()]:
+    for binary in [package / "bin" / "etude", *(package / "lib").glob("*.so*")]:
         lines = run("ldd", binary).strip().splitlines()
         for line in lines:
             name, _, rest = line.strip().partition(" => ")
@@ -197,6 +197,26 @@ def check_project(bin_folder, package, version, torch_version, torch, folder):
     check(not stray, "headers of the system are used, and so are missing in the wheel:", *stray)
 
 
+def check_c_interface(bin_folder, package, folder):
+    """Programs in C and Fortran find the interface with pkg-config, and projects without C++ find it with CMake."""
+    source = HERE / "c_interface"
+    model = ROOT / "tests" / "model" / "linear_by_torch_2_13.pt2"
+    environment = {"PKG_CONFIG_PATH": run(bin_folder / "etude", "--pkg-config").strip()}
+    languages = [("C", "c", "etude-c", "cc"), ("Fortran", "f90", "etude-fortran", shutil.which("gfortran"))]
+    for language, suffix, name, compiler in languages:
+        if compiler:
+            flags = run("pkg-config", "--cflags", "--libs", name, environment=environment).split()
+            run(compiler, source / f"program.{suffix}", *flags, "-o", folder / "fit", cwd=folder)
+            check(f"fitted in {language}" in run(folder / "fit", model, cwd=folder), f"a program in {language} should have trained")
+    has_fortran = "ON" if languages[1][3] else "OFF"
+    build = folder / "project_in_c"
+    run("cmake", "-S", source, "-B", build, f"-DCMAKE_PREFIX_PATH={package}", f"-DWITH_FORTRAN={has_fortran}", "-DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON")
+    run("cmake", "--build", build)
+    check("fitted in C" in run(build / "in_c", model, cwd=folder), "a project in C should have trained")
+    if has_fortran == "ON":
+        check("fitted in Fortran" in run(build / "in_fortran", model, cwd=folder), "a project in Fortran should have trained")
+
+
 def main():
     folder = pathlib.Path(sys.argv[1]).resolve()
     # Doesn't resolve links, since an environment's Python is a link to another.
@@ -218,6 +238,7 @@ def main():
     check_training(bin_folder, folder)
     check_torches(bin_folder, packages, torch, torch_version, folder)
     check_project(bin_folder, package, version, torch_version, torch, folder)
+    check_c_interface(bin_folder, package, folder)
     print("the wheel works")
 
 

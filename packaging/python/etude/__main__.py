@@ -4,6 +4,7 @@ etude export ...     runs etude.export; prepare works the same, if it is there; 
 etude --cmake-prefix the folder for CMAKE_PREFIX_PATH, so that find_package(etude) finds the compiled libraries
 etude --include      the folder of the headers
 etude --lib          the folder of libetude.so
+etude --pkg-config   the folder for PKG_CONFIG_PATH, for programs in C (etude-c) and Fortran (etude-fortran)
 """
 
 import importlib.util
@@ -15,7 +16,7 @@ import sys
 from ._build import TORCH, VERSION
 
 PACKAGE = pathlib.Path(__file__).resolve().parent
-FOLDERS = {"--cmake-prefix": PACKAGE, "--include": PACKAGE / "include", "--lib": PACKAGE / "lib"}
+FOLDERS = {"--cmake-prefix": PACKAGE, "--include": PACKAGE / "include", "--lib": PACKAGE / "lib", "--pkg-config": PACKAGE / "share" / "pkgconfig"}
 TOOLS = {"export": "etude.export", "prepare": "etude.prepare"}
 
 

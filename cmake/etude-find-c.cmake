@@ -1,0 +1,18 @@
+# The components c and fortran of find_package(etude), where the C interface is installed: defines etude::c, and sets
+# etude_c_suffices if there are no other components, since these two need nothing else.
+include(${CMAKE_CURRENT_LIST_DIR}/etude-compiled-c.cmake OPTIONAL)
+set(etude_with_cxx ${etude_FIND_COMPONENTS})
+list(REMOVE_ITEM etude_with_cxx c fortran)
+set(etude_c_suffices FALSE)
+if(TARGET etude::c AND etude_FIND_COMPONENTS AND NOT etude_with_cxx)
+  set(etude_c_suffices TRUE)
+  set(etude_c_FOUND TRUE)
+  set(etude_src ${CMAKE_CURRENT_LIST_DIR}/src)
+  include(${CMAKE_CURRENT_LIST_DIR}/etude-fortran.cmake)
+  if(TARGET etude::fortran)
+    set(etude_fortran_FOUND TRUE)
+  elseif(etude_FIND_REQUIRED_fortran)
+    set(etude_FOUND FALSE)
+    set(etude_NOT_FOUND_MESSAGE "The component 'fortran' needs the language Fortran: project(... LANGUAGES Fortran)")
+  endif()
+endif()
