@@ -373,6 +373,8 @@ class SharedMemoryCommunicator final : public Communicator {
     if (spins_ && idle < 1000) {
 #if defined(__x86_64__) || defined(__i386__)
       __builtin_ia32_pause();
+#elif defined(__aarch64__)
+      __asm__ volatile("yield");
 #endif
     } else if (idle < 1200) {
       ::sched_yield();

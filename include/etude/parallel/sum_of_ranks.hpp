@@ -1,5 +1,6 @@
 #pragma once
 
+#include <c10/util/TypeCast.h>
 #include <torch/types.h>
 
 #include <array>
@@ -33,7 +34,7 @@ void sum_of_ranks(std::byte* to, std::byte* also_to, const std::vector<const std
       }
     }
     for (std::int64_t i = 0; i < size; ++i)
-      result[static_cast<std::size_t>(i)] = static_cast<T>(total[static_cast<std::size_t>(i)]);
+      result[static_cast<std::size_t>(i)] = c10::convert<T>(total[static_cast<std::size_t>(i)]);
     const auto bytes = static_cast<std::size_t>(size) * sizeof(T);
     std::memcpy(to + begin * static_cast<std::int64_t>(sizeof(T)), result.data(), bytes);
     if (also_to) std::memcpy(also_to + begin * static_cast<std::int64_t>(sizeof(T)), result.data(), bytes);
