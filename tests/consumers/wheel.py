@@ -6,6 +6,7 @@ import email.parser
 import json
 import os
 import pathlib
+import platform
 import re
 import shlex
 import shutil
@@ -17,7 +18,7 @@ import zipfile
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 # Libraries that any machine with Python and torch has.
-PROVIDED = re.compile(r"^(linux-vdso|ld-linux-x86-64|/lib64/ld-linux-x86-64|lib(c|m|dl|rt|pthread|resolv|util|stdc\+\+|gcc_s))\.so")
+PROVIDED = re.compile(r"^(linux-vdso|(/lib(64)?/)?ld-linux-[a-z0-9-]+|lib(c|m|dl|rt|pthread|resolv|util|stdc\+\+|gcc_s))\.so")
 PROJECT = """cmake_minimum_required(VERSION 3.25)
 project(consumer LANGUAGES CXX)
 find_package(etude {version} REQUIRED {components})
@@ -61,7 +62,7 @@ def environment_of(folder, python, torch):
 
 
 def check_wheel(wheel, torch_version):
-    check(wheel.name.endswith("-py3-none-linux_x86_64.whl"), f"{wheel.name} should be for every Python 3")
+    check(wheel.name.endswith(f"-py3-none-linux_{platform.machine()}.whl"), f"{wheel.name} should be for every Python 3")
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
