@@ -67,11 +67,14 @@ function(etude_torch_is_for_cuda prefix result)
 endfunction()
 
 # Sets `missing` to the names of a library's dependencies that the loader doesn't find, and `found` to the files of dependencies
-# outside the linker's default folders.
+# outside the linker's default folders. ETUDE_LDD is the command that lists them, if it isn't ldd.
 function(etude_dependencies library missing found)
+  if(NOT ETUDE_LDD)
+    set(ETUDE_LDD ldd)
+  endif()
   set(names "")
   set(files "")
-  execute_process(COMMAND ldd ${library} OUTPUT_VARIABLE lines ERROR_QUIET)
+  execute_process(COMMAND ${ETUDE_LDD} ${library} OUTPUT_VARIABLE lines ERROR_QUIET)
   string(REGEX MATCHALL "[^\n\t]+" lines "${lines}")
   foreach(line IN LISTS lines)
     if(line MATCHES "^(.+) => not found")
@@ -79,7 +82,8 @@ function(etude_dependencies library missing found)
     elseif(line MATCHES " => (/.+) \\(0x")
       cmake_path(SET file NORMALIZE ${CMAKE_MATCH_1})
       cmake_path(GET file PARENT_PATH folder)
-      if(NOT folder IN_LIST CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES)
+      # An emulated loader prints paths in CMAKE_SYSROOT without that prefix.
+      if(NOT folder IN_LIST CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES AND NOT (CMAKE_SYSROOT AND EXISTS ${CMAKE_SYSROOT}${file}))
         list(APPEND files ${file})
       endif()
     endif()
@@ -101,6 +105,10 @@ endfunction()
 # Creates c10, torch_cpu and torch for a CUDA build of LibTorch. If all their dependencies are installed, it also creates c10_cuda
 # and torch_cuda, which torch then loads.
 function(etude_make_torch_targets prefix)
+  if(CMAKE_CROSSCOMPILING AND NOT ETUDE_LDD)
+    set(etude_torch_fault "LibTorch in ${prefix} is built for CUDA: set ETUDE_LDD in the toolchain file to the command that lists a library's dependencies, as cmake/toolchains/aarch64-linux-gnu.cmake does" PARENT_SCOPE)
+    return()
+  endif()
   etude_dependencies(${prefix}/lib/libtorch_cpu.so missing found)
   if(missing)
     list(JOIN missing ", " missing)
@@ -157,9 +165,19 @@ if(NOT TARGET torch)
       set(kineto_LIBRARY c10)
       # Torch's config may pick up Caffe2 from a different LibTorch on this machine, so this names the right one.
       set(Caffe2_DIR ${Torch_DIR}/../Caffe2 CACHE PATH "The folder of Caffe2Config.cmake" FORCE)
+      if(CMAKE_CROSSCOMPILING)
+        list(APPEND CMAKE_FIND_ROOT_PATH ${etude_torch_prefix})  # where Torch's config looks for its libraries
+      endif()
       find_package(Torch QUIET)  # its message may name a file of a different LibTorch
       if(NOT TARGET torch)
         set(etude_torch_fault "LibTorch in ${Torch_DIR} can't be used: ${Torch_NOT_FOUND_MESSAGE}. ${etude_torch_remedy}")
+      elseif(CMAKE_CROSSCOMPILING)
+        # Unlike the loader, the linker doesn't search libtorch_cpu's folders for the dependencies of its dependencies.
+        etude_dependencies(${etude_torch_prefix}/lib/libtorch_cpu.so missing found)
+        foreach(file IN LISTS found)
+          cmake_path(GET file PARENT_PATH folder)
+          set_property(TARGET torch APPEND PROPERTY INTERFACE_LINK_OPTIONS -Wl,-rpath-link,${folder})
+        endforeach()
       endif()
     endif()
   endif()
