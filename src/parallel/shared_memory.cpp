@@ -507,7 +507,6 @@ std::string share_memory(std::unique_ptr<Communicator>& met, const SharedMemoryO
   const auto world = met->world_size();
   SharedMemoryOffer offer;
   offer.pid = ::getpid();
-  offer.start = process_state(offer.pid).start;
   offer.slot_bytes = options.slot_bytes;
   offer.slots = options.slots;
   Descriptor file;
@@ -521,6 +520,8 @@ std::string share_memory(std::unique_ptr<Communicator>& met, const SharedMemoryO
   for (const auto& bytes :
        met->gather_bytes(std::string(reinterpret_cast<const char*>(&offer), sizeof offer)))
     std::memcpy(&ranks.emplace_back(), bytes.data(), std::min(bytes.size(), sizeof offer));
+  // A process emulated by QEMU reads another start time of itself than the others do.
+  for (auto& rank : ranks) rank.start = process_state(rank.pid).start;
   const auto& first = ranks.front();
   if (first.why_not[0] != '\0') return first.why_not.data();
   if (met->rank() != 0)

@@ -25,7 +25,7 @@ ProcessState process_state(std::int64_t pid);
 /// Sent by each rank to the others before they share memory, which rank 0 creates.
 struct SharedMemoryOffer {
   std::int64_t pid = 0;
-  std::uint64_t start = 0;
+  std::uint64_t start = 0;  // set by the receiver
   std::int64_t descriptor = -1;
   std::int64_t slot_bytes = 0;
   std::int64_t slots = 0;
