@@ -81,7 +81,7 @@ static void evaluate(void) {
 }
 
 // [descend]
-// Gradient descent, in place of the algorithm that the program has.
+// Gradient descent, which stands for the program's own algorithm.
 static int32_t descend(
     etude_trainer* trainer, double learning_rate, void* user) {
   (void)user;
@@ -173,7 +173,7 @@ int main(void) {
   evaluate();
   const double theirs = train(0), ours = train(1);
   printf(
-      "loss %.9g with sgd, %.9g with an optimizer of the program\n", theirs,
+      "loss %.9g with sgd, %.9g with the program's own optimizer\n", theirs,
       ours);
   predict_with_halos();
 }

@@ -1,5 +1,5 @@
 /// A simulation that trains a network in its time loop; docs/simulations.md
-/// explains it. The network of simulation.py learns to make a time step of the
+/// explains it. The network of simulation.py learns to take a time step of the
 /// Lorenz 96 system, whose solver needs ten small ones.
 
 #include <etude.h>
@@ -23,7 +23,7 @@ static double number(etude_trainer* trainer, const char* name) {
   return value;
 }
 
-// Each process has an ensemble of its own.
+// Each process has its own ensemble.
 static void initialize(double rank) {
   for (int i = 0; i < members; ++i)
     for (int j = 0; j < cells; ++j)
@@ -85,9 +85,8 @@ int main(void) {
   float predicted[members][cells];
   time_step();
   const etude_tensor output = {.data = predicted, .shape = shape, .rank = 3};
-  check(etude_trainer_predict(
-      trainer, batch, 1, &output,
-      1));  // of `field`, the first tensor of the batch
+  // The first tensor of the batch is the input, `field`.
+  check(etude_trainer_predict(trainer, batch, 1, &output, 1));
   double error = 0;
   for (int i = 0; i < members; ++i)
     for (int j = 0; j < cells; ++j)

@@ -46,7 +46,7 @@ program simulation
 
 contains
 
-  ! Each process has an ensemble of its own.
+  ! Each process has its own ensemble.
   subroutine initialize(rank)
     integer, intent(in) :: rank
     integer :: i, j

@@ -85,7 +85,7 @@ def check_parts(folder, model):
     check("stopped after 10 steps" in lines, f"the callback should have stopped the training after its first evaluation: {lines}")
     error, largest = (float(re.search(f"^{name}: (.*)$", "\n".join(lines), re.M)[1]) for name in ("mean absolute error", "largest gradient"))
     check(0 < error < 10 and 0 < largest < 1, f"a wrong error or gradient: {lines}")
-    losses = re.search("loss (.+) with sgd, (.+) with an optimizer of the program", "\n".join(lines))
+    losses = re.search("loss (.+) with sgd, (.+) with the program's own optimizer", "\n".join(lines))
     same(losses[2], losses[1], "the loss with the program's gradient descent")
     check("rows with halos: the same" in lines, f"strides and float64 should give the same prediction: {lines}")
 
