@@ -1,7 +1,7 @@
-/// Measures what a step through the C interface costs more than one in C++: the same trainings of a linear
-/// model (3 inputs, 2 outputs, batches of 4, AdamW), which take turns of 50 steps. Prints, for each way to
-/// call a step, its CPU time, and the median difference to the C++ step of the same round, with a 95 %
-/// confidence interval. `c_bench [--json FILE] [ROUNDS]`.
+/// Measures how much more a step costs through the C interface than in C++: the same training of a linear
+/// model (3 inputs, 2 outputs, batches of 4, AdamW) each way, which advance in turns of 50 steps. Prints, for
+/// each way to call a step, its CPU time and the median difference to the C++ step of the same round, with a
+/// 95 % confidence interval. `c_bench [--json FILE] [ROUNDS]`.
 
 #include <etude.h>
 #include <fmt/format.h>
@@ -63,7 +63,7 @@ etude::TrainingArguments arguments() {
   return args;
 }
 
-/// The same trainer as libetude_c.so has.
+/// The same trainer as in libetude_c.so.
 class InCpp {
  public:
   explicit InCpp(const char* model)

@@ -1,5 +1,5 @@
 # find_package(etude [COMPONENTS COMPONENT...]): without components, everything whose libraries are found, and the trackers whose
-# options are ON. `core`, `pages` and `study` need no LibTorch; `c` and `fortran` neither, where the C interface is installed.
+# options are ON. `core`, `pages` and `study` need no LibTorch; nor do `c` and `fortran` where the C interface is installed.
 cmake_policy(VERSION 3.25)
 set(etude_trackers tensorboard wandb comet mlflow azureml codecarbon)
 set(etude_components core pages study tensors etude parallel search report exported testing pch csv png images torch_file c fortran trackers ${etude_trackers})
@@ -18,7 +18,7 @@ if(etude_c_suffices)
 endif()
 if(NOT EXISTS ${CMAKE_CURRENT_LIST_DIR}/etude-library.cmake)
   set(etude_FOUND FALSE)
-  set(etude_NOT_FOUND_MESSAGE "Only the components c and fortran are installed there: `cmake --install BUILD` installs all")
+  set(etude_NOT_FOUND_MESSAGE "Only the components c and fortran are installed: `cmake --install BUILD` installs all")
   return()
 endif()
 

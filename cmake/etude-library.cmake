@@ -120,7 +120,7 @@ target_precompile_headers(etude REUSE_FROM etude_tensors)
 etude_sources(etude_files ${etude_kernels})
 etude_add_library(etude_kernels ${etude_files})
 target_link_libraries(etude_kernels PRIVATE etude)
-# Where a processor multiplies and adds in one instruction, compilers may choose it or not in each loop, so an element's result would
+# Where a processor can multiply and add in one instruction, compilers use it in some loops but not in others, so an element's result would
 # depend on the processor and on its place in the tensor.
 target_compile_options(etude_kernels PRIVATE -ffp-contract=off)
 # g++ compiles with the optimisation level of the precompiled header, which is -O2 in a Release build.

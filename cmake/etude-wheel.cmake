@@ -103,7 +103,7 @@ install(TARGETS etude_shared LIBRARY DESTINATION lib COMPONENT wheel EXCLUDE_FRO
 install(TARGETS etude_program RUNTIME DESTINATION bin COMPONENT wheel EXCLUDE_FROM_ALL)
 install(FILES tools/export.py tools/compile_graph.py tools/prepare.py tools/optimizer_state.py tools/optuna_driver.py DESTINATION . COMPONENT wheel EXCLUDE_FROM_ALL)
 install(DIRECTORY include/etude DESTINATION include COMPONENT wheel EXCLUDE_FROM_ALL)
-# A wheel can't have the link libetude_c.so. Programs in C don't see the headers below.
+# A wheel can't contain symbolic links such as libetude_c.so. Programs in C don't see the headers below.
 etude_install_c(wheel etude_c_shared lib include/c NAMELINK_SKIP EXCLUDE_FROM_ALL)
 
 # Headers of other libraries that Etude's headers include. fmt's come from LibTorch, if it has them.

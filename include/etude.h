@@ -1,18 +1,18 @@
 /* Trains models that Python exported, from C and from languages that call C: see docs/simulations.md.
  *
- * Every function that can fail returns a status, and etude_last_error() says why it failed. A call that fails
- * changes nothing, unless the model, its loss or a callback has failed, which ends a training. No C++
- * exception leaves the library, and it installs no signal handler. It writes nothing to standard output,
- * except for callbacks of the option "callback" that are there to print. Warnings go to standard error, or to
- * etude_set_message_handler().
+ * Every function that can fail returns a status, and etude_last_error() says why it failed. A call that is
+ * refused changes nothing. A failure during a step, such as of the model, its loss, a callback, a file or
+ * another process, ends the training. No C++ exception leaves the library, and it installs no signal handler.
+ * It writes nothing to standard output, unless the option "callback" adds a callback that prints. Warnings go
+ * to standard error, or to etude_set_message_handler().
  *
- * Threads: an object serves one thread at a time. A call while another thread is in a call with the same
- * trainer returns ETUDE_BUSY and changes nothing; only etude_trainer_pause, _resume and _cancel may be called
- * from any thread at any time. Different trainers may be used by different threads at the same time. An
- * object may not be destroyed while another thread uses it.
+ * Threads: an object may be used by one thread at a time. A call while another thread is in a call with the
+ * same trainer returns ETUDE_BUSY and changes nothing; only etude_trainer_pause, _resume and _cancel may be
+ * called from any thread at any time. Different trainers may be used by different threads at the same time.
+ * An object may not be destroyed while another thread uses it.
  *
- * Strings are UTF-8. A string or a pointer that a function hands out belongs to the object, and is valid
- * until the next call with that object unless the function says otherwise.
+ * Strings are UTF-8. A string or a pointer that a function returns belongs to the object, and is valid until
+ * the next call with that object unless the function says otherwise.
  *
  * Programs that were compiled with this header run with every later library of the same name,
  * libetude_c.so.1: functions, values and names are only added, and etude_tensor doesn't change.
@@ -31,13 +31,13 @@ typedef int32_t etude_status;
 enum {
   ETUDE_OK = 0,
   ETUDE_INVALID_ARGUMENT = 1, /* a null pointer, or an unknown or invalid name, option or value */
-  ETUDE_INVALID_DATA = 2,     /* a tensor with the wrong name, shape or type */
-  ETUDE_INVALID_FILE = 3,     /* a model or checkpoint can't be read, or a file can't be written */
-  ETUDE_WRONG_CALL = 4,       /* not allowed now: a step before begin, or a step in a callback */
-  ETUDE_BUSY = 5,             /* another thread is in a call with this trainer */
-  ETUDE_OUT_OF_MEMORY = 6,    /* of the machine or of the device */
-  ETUDE_LOST_PROCESS = 7,     /* another process of the training has failed, or can't be reached */
-  ETUDE_FAILED = 8            /* anything else: the model or a callback has failed */
+  ETUDE_INVALID_DATA = 2,  /* a tensor with the wrong name, shape or type, or one that doesn't fit the loss */
+  ETUDE_INVALID_FILE = 3,  /* a model or checkpoint can't be read, or a file can't be written */
+  ETUDE_WRONG_CALL = 4,    /* not allowed now: a step before begin, or a step in a callback */
+  ETUDE_BUSY = 5,          /* another thread is in a call with this trainer */
+  ETUDE_OUT_OF_MEMORY = 6, /* of the machine or of the device */
+  ETUDE_LOST_PROCESS = 7,  /* another process of the training has failed, or can't be reached */
+  ETUDE_FAILED = 8         /* anything else: the model or a callback has failed */
 };
 
 /* Why the last call of this thread that failed did so, one line for each problem; "" if none has failed.
@@ -68,15 +68,16 @@ enum {
 };
 enum { ETUDE_CPU = 0, ETUDE_CUDA = 1 };
 
-/* Memory as a tensor. All zero but data, shape and rank: an unnamed, contiguous float32 tensor of the CPU.
+/* Memory as a tensor. If all but data, shape and rank is zero, an unnamed, contiguous float32 tensor on the
+ * CPU.
  *
- * The library reads the program's memory where it is, with any strides, and makes a copy only if it must:
- * - of another floating-point type than the model's, or of a narrower integer type: converted to the model's.
- *   Other types are refused.
- * - on another device than the model.
+ * The library reads the program's memory where it is, with any strides, and makes a copy only if the memory
+ * - has another floating-point type than the model's, or a narrower integer type: converted to the model's.
+ *   Other types are refused, except for labels of a loss other than "model".
+ * - is on another device than the model.
  * Work on a GPU runs on its default stream. */
 typedef struct etude_tensor {
-  const char* name; /* an input or label of the model; null: its position among the tensors decides */
+  const char* name; /* an input or label of the model; if null, the tensor is identified by its position */
   void* data;
   const int64_t* shape;   /* rank sizes; the first is the number of examples of the batch or dataset */
   const int64_t* strides; /* in elements; null if contiguous in C's order: the last index varies fastest */
@@ -111,12 +112,12 @@ etude_status etude_options_set_train_dataset(etude_options* options, const etude
 etude_status etude_options_add_eval_dataset(etude_options* options, const char* name,
                                             const etude_dataset* dataset);
 /* Memory of the program, with a name, that checkpoints keep, such as the field of a simulation. Beginning
- * from a checkpoint writes it back. The memory must outlive the trainer. */
+ * from a checkpoint restores it. The memory must outlive the trainer. */
 etude_status etude_options_add_state(etude_options* options, const etude_tensor* state);
 /* Steps the parameters instead of an optimizer of Etude, through etude_trainer_parameter and
- * etude_trainer_gradient: gradients are complete, added up over processes and clipped. Returns 0, or anything
- * else to end the training. What it keeps from step to step belongs into etude_options_add_state. In it, the
- * functions may be called that callbacks may call. */
+ * etude_trainer_gradient: gradients are complete, averaged over processes and clipped. Returns 0, or anything
+ * else to end the training. Pass what it keeps from step to step to etude_options_add_state. It may call the
+ * functions that callbacks may call. */
 typedef int32_t (*etude_optimizer)(etude_trainer* trainer, double learning_rate, void* user);
 etude_status etude_options_set_optimizer(etude_options* options, etude_optimizer step, void* user);
 
@@ -124,7 +125,7 @@ etude_status etude_options_set_optimizer(etude_options* options, etude_optimizer
  * dataset. */
 etude_status etude_dataset_create(const etude_tensor* tensors, int32_t count, etude_dataset** dataset);
 void etude_dataset_destroy(etude_dataset* dataset);
-/* With several processes: 1 if each process's dataset has other examples, its own part of the data. With 0,
+/* With several processes: 1 if each process's dataset is its own part of the examples. With 0,
  * the default, all have the same examples, and the trainer divides them. */
 etude_status etude_dataset_set_divided(etude_dataset* dataset, int32_t is_divided);
 
@@ -148,10 +149,10 @@ etude_status etude_trainer_begin(etude_trainer* trainer, const char* checkpoint)
  * null, becomes 1 if only finish is left to call. */
 etude_status etude_trainer_step(etude_trainer* trainer, const etude_tensor* tensors, int32_t count,
                                 int32_t* should_stop);
-/* The two halves of a step, for a program that looks at the gradients in between, or changes them: those of
- * this process, before they are added up over processes and clipped. Several calls of backward before an
- * update add up gradients. A training is made by these or by step, not both. docs/inside-a-program.md has the
- * arguments and callbacks that need step. */
+/* The two halves of a step, for a program that reads or changes the gradients in between: those of this
+ * process, divided by the number of processes, before they are added up over processes and clipped. Several
+ * calls of backward before an update add up gradients. A training uses these or step, not both.
+ * docs/inside-a-program.md has the arguments and callbacks that need step. */
 etude_status etude_trainer_backward(etude_trainer* trainer, const etude_tensor* tensors, int32_t count);
 etude_status etude_trainer_update(etude_trainer* trainer, int32_t* should_stop);
 /* The last evaluation and checkpoint, and the end of the training. */
@@ -182,9 +183,10 @@ etude_status etude_trainer_cancel(etude_trainer* trainer, const char* reason);
 
 /* ---- what a trainer knows ---- */
 
-/* A number by its name: loss (of the last update), learning_rate, rank, world_size, global_step, max_steps,
- * epoch and the other numbers of the trainer's state, or the newest value of any logged number or metric:
- * grad_norm, eval_loss, train_runtime. Reading the loss waits for the device. */
+/* A number by its name: loss (of the last update; with several processes, this process's share of it),
+ * learning_rate, rank, world_size, global_step, max_steps, epoch and the other numbers of the trainer's
+ * state, or the newest value of any logged number or metric: grad_norm, eval_loss, train_runtime. Reading the
+ * loss waits for the device. */
 etude_status etude_trainer_number(etude_trainer* trainer, const char* name, double* value);
 /* The state as JSON, as in trainer_state.json, with the log history. */
 etude_status etude_trainer_state(etude_trainer* trainer, const char** json);
@@ -201,9 +203,9 @@ etude_status etude_trainer_gradient(etude_trainer* trainer, const char* name, et
 
 /* ---- events ---- */
 
-/* Called when an event is raised. Returns 0, or anything else to end the training with ETUDE_FAILED. In it,
- * the functions of this section and of the one above may be called, and etude_trainer_save_model and _output;
- * others return ETUDE_WRONG_CALL. */
+/* Called when an event is raised. Returns 0, or anything else to end the training with ETUDE_FAILED. It may
+ * call the functions of this section and of the one above, etude_trainer_save_model, etude_trainer_output,
+ * and those that any thread may call; others return ETUDE_WRONG_CALL. */
 typedef int32_t (*etude_callback)(const etude_event* event, void* user);
 /* event: a name of docs/events.md, such as StepEnd, or in the form of Hugging Face's, such as on_step_end. An
  * event for which no callback was added costs nothing. */

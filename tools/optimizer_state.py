@@ -34,7 +34,7 @@ import torch
 MANIFEST = "etude_manifest.json"
 MOMENTS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "sum", "square_avg", "grad_avg", "exp_avg_sq_row", "exp_avg_sq_col",
            "exp_inf", "acc_delta", "ax", "prev", "step_size")  # fmt: skip
-# Etude's names. The classes in Python are torch.optim's, but for Hugging Face's Adafactor and timm's Lion, Lamb and Lars.
+# Etude's names. The classes in Python are torch.optim's, except for Hugging Face's Adafactor and timm's Lion, Lamb and Lars.
 CONVERTED = ("AdamW", "Adam", "SGD", "Adagrad", "RMSprop", "NAdam", "RAdam", "Adamax", "Adadelta", "ASGD", "Rprop", "Adafactor", "Lion", "LAMB", "LARS")
 STEPLESS = ("SGD", "Lion", "LARS")  # don't count steps in Python
 # State of the Python classes that is derived from options and steps, or that each step sets.

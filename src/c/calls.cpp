@@ -36,15 +36,16 @@ void check_is_idle(const etude_trainer& it, const char* function) {
            "{} was called while a training is under way: must come after etude_trainer_finish", function);
 }
 
-/// Refuses a call of a training that has stopped, or that makes its steps by other calls.
+/// Refuses the call if the training has stopped, or if its steps are made by other calls.
 void check_goes_on(etude_trainer& it, const char* function, bool is_half) {
   check_is_stepping(it, function);
   if (it.has_stopped)
-    refuse(ETUDE_WRONG_CALL, "{} was called after the training has stopped: must be etude_trainer_finish",
+    refuse(ETUDE_WRONG_CALL, "{} was called, but the training has stopped: must be etude_trainer_finish",
            function);
   if (it.halves.value_or(is_half) != is_half)
-    refuse(ETUDE_WRONG_CALL, "{} was called in a training by {}: must be one or the other until finish",
-           function, is_half ? "etude_trainer_step" : "etude_trainer_backward and etude_trainer_update");
+    refuse(ETUDE_WRONG_CALL,
+           "{} was called in a training that uses {}: must be one or the other until finish", function,
+           is_half ? "etude_trainer_step" : "etude_trainer_backward and etude_trainer_update");
 }
 
 void note(etude_trainer& it, const StepOutput& output, std::int32_t* should_stop) {
@@ -100,7 +101,7 @@ etude_status etude_trainer_create(const char* model, const etude_options* option
 
 void etude_trainer_destroy(etude_trainer* trainer) {
   if (!trainer) return;
-  // Otherwise it is in a call, which would go on without its trainer.
+  // Otherwise a call is under way, and would continue without its trainer.
   const auto status = call(trainer, __func__, not_in_callbacks, [](etude_trainer&) {});
   if (status == ETUDE_OK) delete trainer;
 }
@@ -277,7 +278,7 @@ etude_status etude_trainer_gradient(etude_trainer* trainer, const char* name, et
     const auto& found = it.parameter(required_text(name, "name"));
     const auto now = it.gradient(found);
     if (now.defined() && now.is_sparse())
-      refuse(ETUDE_WRONG_CALL, "the gradient of '{}' is sparse: only dense ones have a memory", found.first);
+      refuse(ETUDE_WRONG_CALL, "the gradient of '{}' is sparse: only dense ones can be read", found.first);
     result = described(now.defined() ? now : found.second, found.first.c_str());
     if (!now.defined()) result.data = nullptr;
   });

@@ -13,13 +13,13 @@
 
 namespace etude::inline v0::c {
 
-/// Descriptions of tensors of the program, copied, so that only the memory has to outlive them.
+/// Copied descriptions of the program's tensors, so only the memory must outlive them.
 class ProgramTensors {
  public:
   ProgramTensors(const etude_tensor* tensors, std::int32_t count);
 
   const std::vector<etude_tensor>& tensors() const { return tensors_; }
-  bool is_divided = false;  ///< whether each process has other examples
+  bool is_divided = false;  ///< whether each process has its own part of the examples
 
  private:
   struct Described {
@@ -32,7 +32,7 @@ class ProgramTensors {
   std::vector<etude_tensor> tensors_;
 };
 
-/// A dataset of these tensors, which shares their memory where the types are the model's.
+/// A dataset of these tensors, which shares their memory if the types are the model's.
 Dataset dataset_of(const ProgramTensors& tensors, const Fields& fields, Fields::Labels labels);
 
 }  // namespace etude::inline v0::c

@@ -79,7 +79,7 @@ struct Function {
   void* user;
 };
 
-/// A callback that calls a function of the program in one event.
+/// A callback that calls a function of the program at one event.
 template <class Event>
 struct ProgramCallback {
   static constexpr bool allows_duplicates = true;
@@ -108,7 +108,7 @@ void add_callback(etude_trainer& trainer, Function function) {
   trainer.trainer.add_callback(ProgramCallback<Event>{trainer, function});
 }
 
-/// All events but InitEnd, which is over when a trainer exists.
+/// All events but InitEnd, which has been raised before a trainer can be used.
 template <class... Events>
 constexpr auto listeners_of(events<InitEnd, Events...>) {
   return std::array{Listener{short_type_name<Events>(), &add_callback<Events>}...};
@@ -133,8 +133,8 @@ void listen(etude_trainer& trainer, std::string_view given, Function function) {
   const auto found = std::ranges::find(listeners, name, &Listener::event);
   if (found != listeners.end()) return found->add(trainer, function);
   if (name == "InitEnd")
-    refuse(ETUDE_INVALID_ARGUMENT, "event is '{}': it is over once a trainer exists; TrainBegin comes next",
-           given);
+    refuse(ETUDE_INVALID_ARGUMENT,
+           "event is '{}': it has passed when a trainer exists; TrainBegin comes next", given);
   std::vector<std::string_view> names;
   for (const auto& listener : listeners) names.push_back(listener.event);
   refuse(ETUDE_INVALID_ARGUMENT, "event is '{}': must be one of docs/events.md, such as StepEnd{}", given,

@@ -30,7 +30,7 @@ Fields::Fields(const ExportedModuleImpl& model, LossName loss, const std::vector
   for (const auto& name : label_names) labels.push_back({.name = name, .is_label = true});
   for (const auto& input : model.inputs()) {
     const auto label = std::ranges::find(labels, input.name, &Field::name);
-    // Only the model itself knows the form of its labels, not the loss that is used instead.
+    // The model's shape and dtype of a label only matter if the model computes the loss.
     if (label == labels.end())
       fields_.push_back({.name = input.name, .dtype = input.dtype, .sizes = input.sizes});
     else if (loss == LossName::model)

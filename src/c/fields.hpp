@@ -15,7 +15,7 @@
 
 namespace etude::inline v0::c {
 
-/// The tensors that a model takes, and those that its loss takes: how a program's tensors become batches.
+/// The inputs and labels that a model and its loss take. Makes batches of the program's tensors.
 class Fields {
  public:
   enum class Labels { required, optional, refused };
@@ -25,7 +25,7 @@ class Fields {
   Fields(const ExportedModuleImpl& model, LossName loss, const std::vector<std::string>& label_names);
 
   /// The inputs and labels in the model's order and types, on `device` if it is set. With `of_program`, they
-  /// share the program's memory where the type and device are right. Throws DataError for a tensor with the
+  /// share the program's memory if the type and device are right. Throws DataError for a tensor with the
   /// wrong name, shape or type, or if one is missing or given twice.
   Batch batch(const etude_tensor* tensors, std::int32_t count, Labels labels, Memory memory,
               std::optional<torch::Device> device = {}) const;
@@ -47,8 +47,8 @@ class Fields {
   std::string model_;
   std::vector<Field> fields_;  // the inputs, then the labels
   std::size_t inputs_ = 0;
-  Tensors no_inputs_, no_labels_;  // names for the tensors of a batch
-  torch::ScalarType number_;       // of labels that are numbers
+  Tensors no_inputs_, no_labels_;  // undefined tensors with the names of a batch's
+  torch::ScalarType number_;       // the dtype of labels that are numbers
   bool has_class_labels_;
 };
 

@@ -11,7 +11,7 @@
 #include "etude/base/error.hpp"
 #include "etude/base/message.hpp"
 
-/// How a call of the C interface begins and ends.
+/// What every call of the C interface does at its beginning and end.
 namespace etude::inline v0::c {
 
 /// An error with the status that the call returns.
@@ -49,7 +49,7 @@ etude_status guarded(Act&& act) noexcept {
   }
 }
 
-/// Whose turn it is with an object: one thread's at a time.
+/// Lets one thread at a time use an object.
 class Turn {
  public:
   /// One call of `function`. Throws Refusal if another thread is in a call, and, unless `is_nestable`, if

@@ -51,7 +51,7 @@ void Options::set(const std::string& name, const std::string& text) {
 void Options::set_json(const std::string& text) {
   const auto json = parse_json(text);
   if (!json.is_object())
-    throw ArgumentError("the options are no JSON object: must be like {\"learning_rate\": 1e-3}");
+    throw ArgumentError("the options aren't a JSON object: must be like {\"learning_rate\": 1e-3}");
   auto args_then = args;
   auto model_then = model;
   etude::detail::JsonReader reader;
@@ -60,7 +60,7 @@ void Options::set_json(const std::string& text) {
   const auto names = option_names();
   for (const auto& [name, value] : json.items())
     if (std::ranges::find(names, name) == names.end()) reader.faults.push_back(no_option(name));
-  // Each struct takes the other's options for unknown, so only keys inside an option are.
+  // Each struct's options are unknown to the other, so only keys inside an option are faults.
   for (const auto& key : reader.unknown_keys)
     if (!json.contains(key)) reader.faults.push_back(fmt::format("there is no option '{}'", key));
   reader.throw_faults();
@@ -126,8 +126,8 @@ etude_status etude_options_add_state(etude_options* options, const etude_tensor*
     const auto name = required_text(required(state, "state").name, "state's name");
     for (const auto& [other, there] : all)
       if (other == name)
-        etude::c::refuse(ETUDE_INVALID_ARGUMENT, "a state '{}' was added before: each must have its own name",
-                         name);
+        etude::c::refuse(ETUDE_INVALID_ARGUMENT,
+                         "a state '{}' was already added: each must have its own name", name);
     all.emplace_back(name, std::make_shared<const etude::c::ProgramTensors>(state, 1));
   });
 }

@@ -5,14 +5,14 @@
 
 #include <string>
 
-/// Tensors of the C interface, which are memory of the program, and LibTorch's.
+/// Converts between the C interface's tensors, which describe memory, and LibTorch's.
 namespace etude::inline v0::c {
 
 /// A tensor that shares the program's memory. Throws DataError, which begins with `title`, for a null
 /// pointer, an unknown type or device, or an invalid shape.
 torch::Tensor view_of(const etude_tensor& tensor, const std::string& title);
 
-/// Describes a tensor of the library, whose memory and shape stay its own. `name` may be null. Throws
+/// Describes a tensor of the library; the result points to its memory and shape. `name` may be null. Throws
 /// DataError for a type that the interface doesn't have.
 etude_tensor described(const torch::Tensor& tensor, const char* name);
 

@@ -31,7 +31,7 @@ class ProgramMemory {
   ProgramMemory(torch::Tensor memory, std::string name)
       : memory_(std::move(memory)), name_(std::move(name)) {}
   torch::Tensor state() const { return memory_.contiguous(); }
-  /// Throws CheckpointError for another shape or type.
+  /// Throws CheckpointError if the shape or type differs.
   void load_state(const torch::Tensor& saved);
 
  private:
@@ -39,7 +39,7 @@ class ProgramMemory {
   std::string name_;
 };
 
-/// A trainer in a program that has its own loop, signals and terminal.
+/// A trainer for a program that has its own loop, and handles signals and the terminal itself.
 class ProgramTrainer final
     : public TrainerBase<ProgramTrainer, Quiet, DistributedDataParallel, RuntimeCallbacks> {
  public:
@@ -69,11 +69,11 @@ struct etude_trainer {
 
   /// Throws ArgumentError if nothing computes the loss.
   void check_loss() const;
-  /// The dataset that evaluations use; the options' if `dataset` is null.
+  /// Makes a dataset whose labels are optional.
   etude::Dataset dataset_of(const etude::c::ProgramTensors& tensors) const;
   /// The newest value of a number. Throws Refusal, which lists all names, for an unknown one.
   double number(std::string_view name);
-  /// Loads the parameters' names once.
+  /// The parameters with their names, which are collected in the first call.
   const std::vector<etude::NamedTensor>& parameters();
   const etude::NamedTensor& parameter(const std::string& name);
   /// The gradient of a parameter; undefined if it has none.

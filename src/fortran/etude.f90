@@ -45,14 +45,14 @@ module etude
     generic :: set => set_text, set_int32, set_int64, set_real32, set_real64, set_logical
     !> Sets several, from a JSON object.
     procedure :: set_json
-    !> Sets the dataset of `train`. Datasets may be destroyed once the options have them.
+    !> Sets the dataset of `train`, which may be destroyed afterwards.
     procedure :: set_train_dataset
-    !> Adds a dataset of evaluations, whose name becomes part of the metrics' names.
+    !> Adds a dataset of evaluations; its name, if it has one, becomes part of the metrics' names.
     procedure :: add_eval_dataset
     !> Adds arrays that checkpoints keep, such as the fields of a simulation; `begin` and `train` restore them. They must outlive
     !> the trainer.
     procedure :: add_state
-    !> Sets the program's own optimizer. `user` is passed to it; it needs the target attribute and must outlive the trainer.
+    !> Sets the program's own optimizer. `user`, which is passed to it, needs the target attribute and must outlive the trainer.
     procedure :: set_optimizer
     procedure :: destroy => options_destroy
     procedure, private :: set_text, set_int32, set_int64, set_real32, set_real64, set_logical, copy_options
@@ -109,8 +109,8 @@ module etude
     procedure :: parameter => trainer_parameter
     !> Its gradient, between `backward` and `update`, and in optimizers.
     procedure :: gradient
-    !> Calls a procedure at each event of that name, such as StepEnd or on_step_end. `user` is passed to it; it needs the target
-    !> attribute and must outlive the trainer.
+    !> Calls a procedure at each event of that name, such as StepEnd or on_step_end. `user`, which is passed to it, needs the
+    !> target attribute and must outlive the trainer.
     procedure :: on
     !> Requests etude_stop, etude_stop_epoch, etude_save, etude_evaluate or etude_log at the next opportunity.
     procedure :: request
@@ -133,7 +133,7 @@ module etude
 
   ! Pass module procedures: an internal procedure is only valid while its host runs, and gfortran needs an executable stack for it.
   abstract interface
-    !> Handles an event. It may set `status`, which is etude_ok, to another value, which ends the training with etude_failed.
+    !> Handles an event. `status` is etude_ok; setting it to another value ends the training with etude_failed.
     !> `trainer` is valid during the call.
     subroutine etude_callback(event, trainer, user, status)
       import
@@ -143,7 +143,7 @@ module etude
       integer, intent(inout) :: status
     end subroutine
 
-    !> Changes the parameters. The gradients are complete, summed over processes and clipped. `status` is as in etude_callback.
+    !> Changes the parameters. The gradients are complete, averaged over processes and clipped. `status` is as in etude_callback.
     subroutine etude_optimizer(trainer, learning_rate, user, status)
       import
       type(etude_trainer), intent(inout) :: trainer
@@ -173,7 +173,7 @@ module etude
 
 contains
 
-  !> Sends messages to a procedure instead of standard error, or to standard error again if it is absent.
+  !> Sends messages to a procedure instead of standard error; without one, to standard error again.
   subroutine etude_set_message_handler(handler, status)
     procedure(etude_message_handler), optional :: handler
     integer, intent(out), optional :: status
@@ -231,7 +231,7 @@ contains
 
   subroutine refuse_copy(type)
     character(*), intent(in) :: type
-    call fail(etude_invalid_argument, "a variable of type(" // type // ") can't be copied: pass it on as an argument")
+    call fail(etude_invalid_argument, "a variable of type(" // type // ") can't be copied: pass it as an argument")
   end subroutine
 
   ! ---- options ----
@@ -293,7 +293,7 @@ contains
     real(real32), intent(in) :: value
     integer, intent(out), optional :: status
     character(32) :: text
-    ! Seven digits are those that were written: 1e-3, not 1.00000005e-3.
+    ! Seven digits give the number that was written: 1e-3, not 1.00000005e-3.
     write (text, "(es32.6e3)") value
     call self%set(name, trim(adjustl(text)), status)
   end subroutine

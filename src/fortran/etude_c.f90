@@ -9,7 +9,7 @@ module etude_c
                         etude_wrong_call = 4, etude_busy = 5, etude_out_of_memory = 6, etude_lost_process = 7, etude_failed = 8
   !> The level of a message.
   integer, parameter :: etude_level_info = 0, etude_level_warning = 1, etude_level_error = 2
-  !> The type of an array's elements, and the device that has them.
+  !> The type of an array's elements, and the device they are on.
   integer, parameter :: etude_float32 = 0, etude_float64 = 1, etude_float16 = 2, etude_bfloat16 = 3, etude_int8 = 4, &
                         etude_int16 = 5, etude_int32 = 6, etude_int64 = 7, etude_uint8 = 8, etude_bool = 9
   integer, parameter :: etude_cpu = 0, etude_cuda = 1
@@ -299,7 +299,7 @@ contains
     end do
   end function
 
-  !> Fortran pads strings with blanks, which C would take as part of them.
+  !> Fortran pads strings with blanks, which C would take as part of the text.
   pure function c_string(text) result(string)
     character(*), intent(in) :: text
     character(len_trim(text) + 1, kind=c_char) :: string

@@ -59,7 +59,7 @@ module etude_memory
     procedure :: shape => view_shape
   end type
 
-  !> Points at the tensor's memory. The pointer must have its type, and its rank or rank 1: then it gets all elements in order. If
+  !> Points at the tensor's memory. The pointer must have the tensor's type, and its rank or rank 1, for all elements in order. If
   !> there is no memory, the pointer becomes null.
   !>
   !>     call etude_point(weights, trainer%parameter("layer.weight"))
@@ -271,7 +271,7 @@ contains
     if (.not. can_point) return
     text = ""
     if (view%dtype /= dtype) then
-      text = "the array is of " // trim(types(dtype)) // ", but the tensor has elements of " // trim(types(view%dtype))
+      text = "the array is " // trim(types(dtype)) // ", but the tensor is " // trim(types(view%dtype))
     else if (rank /= 1 .and. rank /= view%rank) then
       write (text, "(a, i0, a, i0, a)") "the array has rank ", rank, ", but the tensor has ", view%rank, ": must be that or 1"
     else if (view%device_type /= etude_cpu) then

@@ -120,7 +120,7 @@ void CompiledStep::begin_training(const EventSource& events) {
   auto reasons = detail::reasons_against_graph(events);
   if (reasons.empty()) {
     graph_ = detail::compiled_graph_of(core.model);
-    // The graph is asked again for each batch: a callback may freeze or unfreeze parameters meanwhile.
+    // The graph is checked again for each batch: a callback may freeze or unfreeze parameters meanwhile.
     if (auto fault = detail::fault_of_graph(core); !fault.empty()) reasons.push_back(std::move(fault));
   }
   for (const auto& reason : reasons)

@@ -175,7 +175,7 @@ void check_library([[maybe_unused]] std::string_view bytes, [[maybe_unused]] std
 namespace {
 
 /// Checks that a compiled graph returns all outputs of the program, and the buffers that the program's
-/// operators declare to change; batch_norm, for example, declares nothing.
+/// operators declare that they change; batch_norm, for example, declares nothing.
 void check_is_complete(const CompiledSpec& spec, const ExportedProgram& program, std::string_view where) {
   const auto returns = [&](auto is_it) { return std::ranges::any_of(spec.outputs, is_it); };
   for (const auto place : program.output_places)

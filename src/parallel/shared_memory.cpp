@@ -520,7 +520,7 @@ std::string share_memory(std::unique_ptr<Communicator>& met, const SharedMemoryO
   for (const auto& bytes :
        met->gather_bytes(std::string(reinterpret_cast<const char*>(&offer), sizeof offer)))
     std::memcpy(&ranks.emplace_back(), bytes.data(), std::min(bytes.size(), sizeof offer));
-  // A process emulated by QEMU reads another start time of itself than the others do.
+  // A process emulated by QEMU sees another start time for itself than the other processes do.
   for (auto& rank : ranks) rank.start = process_state(rank.pid).start;
   const auto& first = ranks.front();
   if (first.why_not[0] != '\0') return first.why_not.data();

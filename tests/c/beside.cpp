@@ -56,7 +56,7 @@ const std::vector<std::pair<std::string, std::string>> arguments{{"optim", "adam
                                                                  {"train_sampling_strategy", "sequential"},
                                                                  {"seed", "7"}};
 
-/// A trainer of the C interface, which is destroyed with it.
+/// Owns a trainer of the C interface.
 struct InC {
   explicit InC(const std::string& folder, const etude_dataset* dataset = nullptr,
                const char* steps = nullptr) {
@@ -146,7 +146,7 @@ TEST_CASE("steps through C are those of the trainer in C++, bit for bit, and so 
   }
 }
 
-TEST_CASE("a dataset trains through C as by `etude train`, with the same losses") {
+TEST_CASE("a dataset trains through C as it does by `etude train`, with the same losses") {
   const toy::Folder folder;
   Examples all;
   etude::save_safetensors(folder / "train.safetensors", {{"input", all.x}, {"labels", all.y}});

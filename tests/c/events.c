@@ -235,6 +235,6 @@ TESTS(events) = {{"callbacks are called by Etude's names of events and by Huggin
                  {"wrong events are refused", wrong_events},
                  {"requests are honoured, and events have numbers and texts", requests},
                  {"a callback that fails ends the training, and another can begin", failing},
-                 {"callbacks may look and save, but not train", calls_in_callbacks},
+                 {"callbacks may read and save, but not train", calls_in_callbacks},
                  {"a trainer that is destroyed raises the end events", destroyed},
                  {NULL, NULL}};

@@ -184,8 +184,8 @@ static void failing(void) {
 
 TESTS(gradients) = {
     {"parameters have names, shapes and memory", parameters},
-    {"gradients between the halves of a step are those by hand, and may be changed", between_halves},
-    {"an optimizer of the program trains as Etude's, clipped and scheduled", own_descent},
+    {"gradients between the halves of a step are those computed by hand, and may be changed", between_halves},
+    {"the program's optimizer trains as Etude's does, clipped and scheduled", own_descent},
     {"its state goes into checkpoints with the program's", resumed_momentum},
     {"an optimizer that fails ends the training", failing},
     {NULL, NULL}};

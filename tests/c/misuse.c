@@ -91,7 +91,7 @@ static void order(void) {
   FAILS(etude_trainer_update(trainer, NULL), ETUDE_WRONG_CALL, "must come after etude_trainer_backward");
   steps(trainer, 0, 1);
   FAILS(etude_trainer_backward(trainer, batch(1), 2), ETUDE_WRONG_CALL,
-        "in a training by etude_trainer_step");
+        "in a training that uses etude_trainer_step");
   steps(trainer, 1, 3);
   FAILS(etude_trainer_step(trainer, batch(3), 2, NULL), ETUDE_WRONG_CALL, "must be etude_trainer_finish");
   OK(etude_trainer_finish(trainer));
@@ -99,7 +99,7 @@ static void order(void) {
   OK(etude_trainer_begin(trainer, NULL));
   OK(etude_trainer_backward(trainer, batch(0), 2));
   FAILS(etude_trainer_step(trainer, batch(0), 2, NULL), ETUDE_WRONG_CALL,
-        "in a training by etude_trainer_backward and etude_trainer_update");
+        "in a training that uses etude_trainer_backward and etude_trainer_update");
   OK(etude_trainer_update(trainer, NULL));
   etude_trainer_destroy(trainer);
 }
@@ -130,7 +130,7 @@ static void no_loss(void) {
   etude_trainer_destroy(trainer);
 }
 
-/* Exceptions of LibTorch and of the loss within a step end the training with their text. */
+/* Exceptions from LibTorch and the loss within a step end the training with their text. */
 static void inside(void) {
   etude_options* options = descent(3);
   set(options, "loss", "cross_entropy");
@@ -231,7 +231,7 @@ static void two_threads(void) {
   struct line line = first_line();
   line_step(&line, 0, 0.25);
   check_line(trainer, &line);
-  FAILS(etude_trainer_step(trainer, batch(1), 2, NULL), ETUDE_WRONG_CALL, "after the training has stopped");
+  FAILS(etude_trainer_step(trainer, batch(1), 2, NULL), ETUDE_WRONG_CALL, "but the training has stopped");
   OK(etude_trainer_finish(trainer));
   check_line(trainer, &line);
   etude_trainer_destroy(trainer);
@@ -280,7 +280,7 @@ TESTS(misuse) = {{"null pointers are refused by name", nulls},
                  {"models that can't be read are refused with the file's name", files},
                  {"a training without a loss is refused", no_loss},
                  {"exceptions inside a step end the training", inside},
-                 {"memory that isn't there is a status of its own", too_much_memory},
-                 {"a second thread is told that the trainer is busy, and may cancel it", two_threads},
-                 {"two threads train as each alone, and have their own errors", two_trainers},
+                 {"more memory than there is gives a status of its own", too_much_memory},
+                 {"a second thread's calls return ETUDE_BUSY, but it may cancel", two_threads},
+                 {"two threads train as each would alone, and have their own errors", two_trainers},
                  {NULL, NULL}};

@@ -28,7 +28,7 @@ static void wrong_options(void) {
   etude_options_destroy(options);
 }
 
-/* What the options say together is known when a trainer is made. */
+/* Combinations of options are checked when a trainer is created. */
 static void wrong_together(void) {
   struct {
     const char *json, *part;
@@ -86,7 +86,7 @@ static void several_trainers(void) {
   etude_trainer_destroy(second);
 }
 
-TESTS(options) = {{"a wrong option is answered with its name, and changes nothing", wrong_options},
+TESTS(options) = {{"a wrong option is reported by name, and changes nothing", wrong_options},
                   {"options that don't fit together are refused by the trainer", wrong_together},
                   {"options mean the same by name and by JSON", same_by_name_and_json},
                   {"options make several trainers, and may change in between", several_trainers},

@@ -11,7 +11,7 @@
 
 #include "check.h"
 
-/* A free port below those that systems give to outgoing connections. */
+/* A free port below those that are used for outgoing connections. */
 static int free_port(void) {
   srand((unsigned)getpid());
   for (;;) {
@@ -65,7 +65,7 @@ int rank_that_trains(const char* folder) {
     }
     check_line(trainer, &line);
   }
-  /* A prediction is one rank's own business. */
+  /* A single rank may predict. */
   if (rank == 1) OK(etude_trainer_predict(trainer, batch(0), 1, NULL, 0));
   OK(etude_trainer_finish(trainer));
   double loss = 0;
@@ -96,7 +96,7 @@ static void two_ranks(void) {
   }
 }
 
-/* Rank 1 dies after two steps, and rank 0 hears of it. */
+/* Rank 1 dies after two steps, and rank 0 notices. */
 int rank_that_loses(const char* folder) {
   const int rank = rank_of_this();
   etude_options* options = descent(1000);
@@ -123,6 +123,6 @@ static void a_lost_rank(void) {
   CHECK(WIFSIGNALED(status[1]));
 }
 
-TESTS(processes) = {{"two processes train on their own data as one on both", two_ranks},
-                    {"the loss of a process is a status of the others", a_lost_rank},
+TESTS(processes) = {{"two processes train on their own data as one would on both", two_ranks},
+                    {"a lost process is a status in the others", a_lost_rank},
                     {NULL, NULL}};

@@ -1,4 +1,4 @@
-/* What a program doesn't notice of a training: its standard output and signals stay its own. */
+/* A training leaves the program's standard output and signals alone. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@ enum { SIGNALS = 32 };
 static volatile sig_atomic_t handled;
 static void handler(int signal) { handled = signal; }
 
-/* The number of signals that are handled otherwise than before. */
+/* The number of signals whose handling has changed. */
 static int changed_signals(const struct sigaction before[SIGNALS]) {
   int changed = 0;
   for (int i = 1; i < SIGNALS; ++i) {
@@ -27,7 +27,7 @@ static int changed_signals(const struct sigaction before[SIGNALS]) {
   return changed;
 }
 
-/* A whole life of a trainer, with logs, evaluations, checkpoints and a prediction. */
+/* The whole life of a trainer, with logs, evaluations, checkpoints and a prediction. */
 int quiet_training(const char* folder) {
   struct sigaction own, before[SIGNALS];
   memset(&own, 0, sizeof own);
@@ -141,5 +141,5 @@ static void versions(void) {
 
 TESTS(quiet) = {{"a training writes nothing to standard output and leaves signals alone", says_nothing},
                 {"messages go to the program's handler", messages_are_received},
-                {"the library tells its version", versions},
+                {"the library reports its version", versions},
                 {NULL, NULL}};

@@ -1,4 +1,4 @@
-/* Trainings that end before they are finished, and go on from their checkpoint. */
+/* Trainings that end before they are finished, and resume from their checkpoint. */
 #define _DEFAULT_SOURCE
 #include <signal.h>
 #include <stdlib.h>
@@ -153,7 +153,8 @@ static void wrong_checkpoints(void) {
   state.data = &steps_done;
   state.dtype = ETUDE_INT64;
   OK(etude_options_add_state(options, &state));
-  FAILS(etude_options_add_state(options, &state), ETUDE_INVALID_ARGUMENT, "a state 'steps' was added before");
+  FAILS(etude_options_add_state(options, &state), ETUDE_INVALID_ARGUMENT,
+        "a state 'steps' was already added");
   state.name = "field";
   state.data = fewer;
   state.shape = shape;
@@ -187,8 +188,9 @@ static void asked_for(void) {
   etude_trainer_destroy(trainer);
 }
 
-TESTS(state) = {{"a training in parts is the unbroken one, with the program's field, bit for bit", resumed},
-                {"a killed training goes on to the same end, bit for bit", killed},
-                {"wrong checkpoints and states are refused", wrong_checkpoints},
-                {"a checkpoint that the program asks for has its state", asked_for},
-                {NULL, NULL}};
+TESTS(state) = {
+    {"a training in parts equals an unbroken one, with the program's field, bit for bit", resumed},
+    {"a killed training resumes to the same end, bit for bit", killed},
+    {"wrong checkpoints and states are refused", wrong_checkpoints},
+    {"a checkpoint that the program requests has its state", asked_for},
+    {NULL, NULL}};

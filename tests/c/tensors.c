@@ -57,7 +57,7 @@ static void columns_first(void) {
   NEAR(first_loss(tensors, 2), expected_loss(2));
 }
 
-/* Tries one wrong tensor after the other in the same training, which then still learns as by hand. */
+/* Tries one wrong tensor after another in the same training, which then still learns as by hand. */
 static void wrong_tensors(void) {
   etude_trainer* trainer = made(linear, descent(10));
   OK(etude_trainer_begin(trainer, NULL));
@@ -126,9 +126,10 @@ static void classes(void) {
   CHECK(losses[2] > 0);
 }
 
-TESTS(tensors) = {{"inputs and labels are found by name, in any order, or by position", names_and_positions},
-                  {"float64 is converted to the model's float32", other_types},
-                  {"Fortran's order is given by strides", columns_first},
-                  {"a wrong tensor is named, and the training continues as if it hadn't come", wrong_tensors},
-                  {"integers of any size are classes", classes},
-                  {NULL, NULL}};
+TESTS(tensors) = {
+    {"inputs and labels are found by name, in any order, or by position", names_and_positions},
+    {"float64 is converted to the model's float32", other_types},
+    {"Fortran's order is given by strides", columns_first},
+    {"a wrong tensor is named, and the training continues as if it hadn't been passed", wrong_tensors},
+    {"integers of any size are classes", classes},
+    {NULL, NULL}};

@@ -190,10 +190,11 @@ static void wrong_datasets(void) {
   etude_trainer_destroy(trainer);
 }
 
-TESTS(training) = {{"a dataset trains as its batches do, and is evaluated by name", datasets},
-                   {"an evaluation between steps has the loss and metrics of the weights", evaluations},
-                   {"predictions are written to memory of any type and order", predictions},
-                   {"predictions leave a training as it is", predictions_in_training},
-                   {"a saved model is read back", saved_models},
-                   {"wrong datasets are refused", wrong_datasets},
-                   {NULL, NULL}};
+TESTS(training) = {
+    {"a dataset trains as its batches do, and is evaluated by name", datasets},
+    {"an evaluation between steps has the loss and metrics of the current weights", evaluations},
+    {"predictions are written to memory of any type and order", predictions},
+    {"predictions leave a training as it is", predictions_in_training},
+    {"a saved model is read back", saved_models},
+    {"wrong datasets are refused", wrong_datasets},
+    {NULL, NULL}};

@@ -42,7 +42,7 @@ refuses() {
   tr -s ' \n' ' ' <output | grep -qF "$2" || fail "expected '$2' in:" "$(cat output)"
 }
 refuses fortran "The component 'fortran' needs the language Fortran: project(... LANGUAGES Fortran)"
-refuses etude "Only the components c and fortran are installed there"
+refuses etude "Only the components c and fortran are installed: "
 
 export PKG_CONFIG_PATH="$prefix/share/pkgconfig"
 cc=${CC:-cc}

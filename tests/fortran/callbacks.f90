@@ -216,7 +216,7 @@ contains
     call check(status == etude_failed, "an optimizer that fails ends the training")
   end subroutine
 
-  !> The options may go before the trainer is used.
+  !> The options may go out of scope before the trainer is used.
   subroutine make(trainer, is_own, steps)
     type(etude_trainer), intent(inout) :: trainer
     logical, intent(in) :: is_own

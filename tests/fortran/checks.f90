@@ -16,7 +16,7 @@ contains
     write (error_unit, "(2a)") "failed: ", what
   end subroutine
 
-  !> The call must have failed so, and its error must contain all of the words.
+  !> The call must have failed with this status, and its error must contain all of the words.
   subroutine check_error(status, expected, words, what)
     integer, intent(in) :: status, expected
     character(*), intent(in) :: words(:), what
@@ -31,7 +31,7 @@ contains
   subroutine end_checks()
     if (done == 0) error stop "no checks"
     if (failures > 0) error stop "checks failed"
-    print "(i0, a)", done, " checks hold"
+    print "(i0, a)", done, " checks passed"
   end subroutine
 
   elemental logical function close_to(a, b)

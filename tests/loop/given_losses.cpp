@@ -111,7 +111,7 @@ struct SeenBatches {
   void on(const etude::ForwardBegin& e) { sums.push_back(e.batch.inputs[0].sum().item<double>()); }
 };
 
-TEST_CASE("backward(batch) and update() make the steps of step(batch), to the bit") {
+TEST_CASE("backward(batch) and update() make the steps of step(batch), bit for bit") {
   const auto train = [](auto step) {
     auto model = net();
     auto given = options(model, 12);
@@ -141,7 +141,7 @@ TEST_CASE("backward(batch) and update() make the steps of step(batch), to the bi
   CHECK(whole[11] < whole[0]);
 }
 
-TEST_CASE("a batch that is none is refused by backward(batch), and the training goes on") {
+TEST_CASE("an invalid batch is refused by backward(batch), and the training continues") {
   auto model = net();
   auto given = options(model, 2);
   given.loss = torch::nn::MSELoss();

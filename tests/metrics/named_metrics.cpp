@@ -33,7 +33,7 @@ TEST_CASE("metrics are found by their names, and computed together") {
   CHECK_FALSE(etude::named_metrics({}, false));
 }
 
-TEST_CASE("every known metric has a name that is taken, and no other") {
+TEST_CASE("the name of every known metric is accepted, and no other") {
   for (const auto name : etude::known_metrics)
     CHECK_MESSAGE(etude::named_metrics({std::string(name)}, false), std::string(name));
   CHECK(toy::contains(toy::fault_of<etude::ArgumentError>([] {

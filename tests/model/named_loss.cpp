@@ -19,7 +19,7 @@ double loss(LossName name, const torch::Tensor& output, const torch::Tensor& lab
 }
 
 // Two outputs, 3 and -1, for the labels 1 and 1.5: errors of 2 and -2.5.
-TEST_CASE("losses of numbers are the means of their functions of the errors") {
+TEST_CASE("losses for numbers are means over the elements") {
   const auto output = torch::tensor({3.0f, -1.0f}), labels = torch::tensor({1.0f, 1.5f});
   CHECK(loss(LossName::mse, output, labels) == doctest::Approx((4 + 6.25) / 2));
   CHECK(loss(LossName::l1, output, labels) == doctest::Approx((2 + 2.5) / 2));
@@ -30,7 +30,9 @@ TEST_CASE("losses of numbers are the means of their functions of the errors") {
         doctest::Approx((std::log1p(std::exp(-3.0)) + std::log1p(std::exp(-1.0))) / 2));
 }
 
-TEST_CASE("labels of a loss of numbers have the output's type, and its shape but for sizes of 1") {
+TEST_CASE(
+    "labels that are numbers are converted to the output's type, and to its shape if only sizes of 1 "
+    "differ") {
   const auto output = torch::tensor({3.0f, -1.0f}).view({2, 1}), labels = torch::tensor({1.0, 1.5});
   CHECK(loss(LossName::mse, output, labels) == doctest::Approx((4 + 6.25) / 2));
   CHECK(toy::fault_of<etude::DataError>([&] {
@@ -39,7 +41,7 @@ TEST_CASE("labels of a loss of numbers have the output's type, and its shape but
 }
 
 // Scores of log 1, log 3: the probabilities are 1/4 and 3/4.
-TEST_CASE("cross entropy takes classes, or probabilities, and leaves -100 out") {
+TEST_CASE("cross entropy takes classes or probabilities, and ignores -100") {
   const auto scores = torch::tensor({1.0f, 3.0f}).log().expand({3, 2});
   CHECK(loss(LossName::cross_entropy, scores, torch::tensor({0, 1, -100}, torch::kInt)) ==
         doctest::Approx((std::log(4.0) + std::log(4.0 / 3)) / 2));

@@ -105,8 +105,8 @@ bool add_if_named(Trainer& trainer, const NamedCallback& named) {
 
 /// Adds callbacks by their names to a trainer that has RuntimeCallbacks. Each text is the name of one of
 /// KnownCallbacks, perhaps with options: "EarlyStoppingCallback: early_stopping_patience=3". Texts that were
-/// split at commas are joined: one without a colon is a further option of the callback before it. Throws
-/// ArgumentError for an unknown name, an unknown option, or a value that isn't allowed.
+/// split at commas are joined: one with an equals sign but no colon is a further option of the callback
+/// before it. Throws ArgumentError for an unknown name, an unknown option, or a value that isn't allowed.
 template <class Trainer>
 void add_named_callbacks(Trainer& trainer, const std::vector<std::string>& texts) {
   const auto add = [&]<class... Known>(const detail::NamedCallback& named, callbacks<Known...>) {

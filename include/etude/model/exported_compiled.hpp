@@ -32,7 +32,7 @@ void check_library(std::string_view bytes, std::string_view where);
 
 /// Throws a CheckpointError that begins with `where` if a compiled graph takes or returns tensors that the
 /// exported graph doesn't have, or doesn't return one of its outputs or a buffer that its operators declare
-/// to change.
+/// that they change.
 void check_compiled_spec(const CompiledSpec& spec, const ExportedProgram& program, std::string_view where);
 
 /// A compiled graph that has been loaded for a device.
