@@ -390,6 +390,8 @@ TrainOutput SteppedTraining::finish() {
   return output;
 }
 
+void SteppedTraining::abandon() noexcept { training_.reset(); }
+
 void SteppedTraining::begin_training(const TrainOptions& options) {
   events_.core().prepare_machine();
   training_ = std::make_unique<Training>(events_);

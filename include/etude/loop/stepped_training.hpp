@@ -41,6 +41,8 @@ class SteppedTraining {
   void update(std::string_view optimizer);
 
   TrainOutput finish();
+  /// Ends the training under way, if there is one, without an evaluation or a checkpoint.
+  void abandon() noexcept;
 
   /// Whether a training is under way: neither finished nor ended by an exception.
   bool is_under_way() const { return training_ != nullptr; }
