@@ -25,7 +25,7 @@
 
 namespace {
 
-/// Enough for a way's code to be in the caches: the library has a copy of Etude of its own.
+/// Enough to bring a way's code into the caches, since the library has its own copy of Etude.
 constexpr int steps_of_a_turn = 50;
 
 /// The CPU time of this thread, in microseconds.
@@ -150,7 +150,7 @@ int main(int argc, char** argv) {
     for (std::size_t round = 0; round < times[i].size(); ++round)
       more.push_back(times[i][round] - times[0][round]);
     std::ranges::sort(more);
-    // The ranks of a sample between which its median lies, in 95 % of all samples.
+    // The median lies between these two of the sorted differences in 95 % of all samples.
     const auto half = 0.98 * std::sqrt(static_cast<double>(more.size()));
     const auto at = [&](double rank) {
       return more[static_cast<std::size_t>(std::clamp(rank, 0.0, static_cast<double>(more.size() - 1)))];

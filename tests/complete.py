@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that each event, callback, argument, optimizer and function of etude.h is in all places that CONTRIBUTING.md names, and says which place lacks it."""
+"""Checks that each event, callback, argument, optimizer and function of etude.h is in all places that CONTRIBUTING.md names, and says which
+place lacks it."""
 
 import functools
 import pathlib

@@ -25,8 +25,8 @@ module etude
     type(c_ptr) :: c = c_null_ptr
   contains
     procedure :: create => dataset_create
-    !> With several processes: whether each one's dataset is its own part of the data. By default, all have the same examples, and
-    !> the trainer divides them.
+    !> With several processes: whether each process's dataset is its own part of the data. By default, all have the same examples,
+    !> and the trainer divides them.
     procedure :: set_divided
     procedure :: destroy => dataset_destroy
     procedure, private :: copy_dataset

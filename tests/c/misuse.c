@@ -160,7 +160,7 @@ static void inside(void) {
   etude_trainer_destroy(trainer);
 }
 
-/* A tensor without strides of its own takes no memory, but the model's output would take terabytes. */
+/* With a stride of 0, the input takes no memory, but the model's output would take terabytes. */
 static void too_much_memory(void) {
   etude_trainer* trainer = made(linear, NULL);
   float x[3] = {1, 2, 3}, y[2];
@@ -280,7 +280,7 @@ TESTS(misuse) = {{"null pointers are refused by name", nulls},
                  {"models that can't be read are refused with the file's name", files},
                  {"a training without a loss is refused", no_loss},
                  {"exceptions inside a step end the training", inside},
-                 {"more memory than there is gives a status of its own", too_much_memory},
+                 {"a lack of memory has its own status, and the trainer can still be used", too_much_memory},
                  {"a second thread's calls return ETUDE_BUSY, but it may cancel", two_threads},
                  {"two threads train as each would alone, and have their own errors", two_trainers},
                  {NULL, NULL}};
