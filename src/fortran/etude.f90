@@ -64,8 +64,8 @@ module etude
   type :: etude_trainer
     private
     type(c_ptr) :: c = c_null_ptr
-    logical :: is_borrowed = .false.
-    type(registration), pointer :: registrations => null()
+    logical :: is_borrowed = .false. !< it is another variable's trainer, for a callback
+    type(registration), pointer :: registrations => null() !< the first; of a borrowed trainer, the one that is running
   contains
     !> Reads the model from a .pt2 file. The options may be destroyed afterwards.
     procedure :: create => trainer_create
@@ -377,15 +377,20 @@ contains
     class(etude_options), intent(inout), optional :: options
     integer, intent(out), optional :: status
     type(c_ptr) :: c_options
+    type(registration), pointer :: new
     integer(c_int32_t) :: code
     call self%destroy()
+    if (c_associated(self%c)) then
+      call fail(etude_wrong_call, "create was called in a callback of the same trainer", status)
+      return
+    end if
     c_options = c_null_ptr
     if (present(options)) c_options = options%c
     if (present(options)) then
       if (associated(options%optimizer)) then
-        call register(self, options%optimizer_user)
-        self%registrations%optimizer => options%optimizer
-        code = c_options_set_optimizer(c_options, c_funloc(run_optimizer), c_loc(self%registrations))
+        new => register(self, options%optimizer_user)
+        new%optimizer => options%optimizer
+        code = c_options_set_optimizer(c_options, c_funloc(run_optimizer), c_loc(new))
         if (code /= etude_ok) then
           call report(code, status)
           return
@@ -398,12 +403,8 @@ contains
   recursive subroutine trainer_destroy(self)
     class(etude_trainer), intent(inout) :: self
     type(registration), pointer :: next
-    next => self%registrations
-    do while (associated(next))
-      if (next%is_running) return
-      next => next%next
-    end do
-    if (.not. self%is_borrowed) call c_trainer_destroy(self%c)
+    if (self%is_borrowed .or. is_running(self)) return
+    call c_trainer_destroy(self%c)
     self%c = c_null_ptr
     do while (associated(self%registrations))
       next => self%registrations%next
@@ -617,16 +618,33 @@ contains
 
   ! ---- procedures of the program ----
 
-  !> Puts a new registration at the front of the list.
-  subroutine register(self, user)
+  !> Adds a registration to the list of the variable that owns the trainer.
+  function register(self, user) result(new)
     class(etude_trainer), intent(inout) :: self
     class(*), intent(inout), target, optional :: user
     type(registration), pointer :: new
     allocate (new)
     if (present(user)) new%user => user
-    new%next => self%registrations
-    self%registrations => new
-  end subroutine
+    if (self%is_borrowed) then
+      new%next => self%registrations%next
+      self%registrations%next => new
+    else
+      new%next => self%registrations
+      self%registrations => new
+    end if
+  end function
+
+  !> Whether this is called in one of the trainer's callbacks.
+  logical function is_running(self)
+    class(etude_trainer), intent(in) :: self
+    type(registration), pointer :: each
+    is_running = .false.
+    each => self%registrations
+    do while (associated(each))
+      is_running = is_running .or. each%is_running
+      each => each%next
+    end do
+  end function
 
   subroutine on(self, event, callback, user, status)
     class(etude_trainer), intent(inout) :: self
@@ -634,9 +652,10 @@ contains
     procedure(etude_callback) :: callback
     class(*), intent(inout), target, optional :: user
     integer, intent(out), optional :: status
-    call register(self, user)
-    self%registrations%callback => callback
-    call report(c_trainer_on(self%c, c_string(event), c_funloc(run_callback), c_loc(self%registrations)), status)
+    type(registration), pointer :: new
+    new => register(self, user)
+    new%callback => callback
+    call report(c_trainer_on(self%c, c_string(event), c_funloc(run_callback), c_loc(new)), status)
   end subroutine
 
   recursive function run_callback(event, user) bind(c) result(failed)
@@ -646,7 +665,7 @@ contains
     type(etude_trainer) :: trainer
     integer :: status
     call c_f_pointer(user, registered)
-    call borrow(trainer, c_event_trainer(event))
+    call borrow(trainer, c_event_trainer(event), registered)
     status = etude_ok
     registered%is_running = .true.
     call registered%callback(etude_event(event), trainer, registered%user, status)
@@ -662,7 +681,7 @@ contains
     type(etude_trainer) :: trainer
     integer :: status
     call c_f_pointer(user, registered)
-    call borrow(trainer, c)
+    call borrow(trainer, c, registered)
     status = etude_ok
     registered%is_running = .true.
     call registered%optimizer(trainer, learning_rate, registered%user, status)
@@ -671,11 +690,13 @@ contains
   end function
 
   !> Makes `trainer` refer to a trainer of the library without owning it.
-  subroutine borrow(trainer, c)
+  subroutine borrow(trainer, c, running)
     type(etude_trainer), intent(inout) :: trainer
     type(c_ptr), intent(in) :: c
+    type(registration), pointer, intent(in) :: running
     trainer%c = c
     trainer%is_borrowed = .true.
+    trainer%registrations => running
   end subroutine
 
   subroutine request(self, what, status)

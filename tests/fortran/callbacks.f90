@@ -13,6 +13,7 @@ module callback_tests
 
   integer :: calls = 0, messages = 0
   type(etude_trainer) :: shared
+  type(diary), target :: late
   real(real32), target :: x(3, 2), t(2, 2)
   type(etude_arrays) :: batch
 contains
@@ -170,6 +171,48 @@ contains
     call check(status == etude_invalid_argument, "the trainer is destroyed afterwards")
   end subroutine
 
+  subroutine count_late(event, trainer, user, status)
+    type(etude_event), intent(in) :: event
+    type(etude_trainer), intent(inout) :: trainer
+    class(*), intent(inout), optional :: user
+    integer, intent(inout) :: status
+    call check(event%name() == "StepEnd" .and. trainer%parameter_count() == 2 .and. status == etude_ok, "a late callback")
+    select type (user)
+    type is (diary)
+      user%steps = user%steps + 1
+    end select
+  end subroutine
+
+  subroutine add_late(event, trainer, user, status)
+    type(etude_event), intent(in) :: event
+    type(etude_trainer), intent(inout) :: trainer
+    class(*), intent(inout), optional :: user
+    integer, intent(inout) :: status
+    integer :: code
+    if (nint(event%number("global_step")) == 1) call trainer%on("StepEnd", count_late, late, status)
+    call check(.not. present(user), "a callback without user data gets none after another was added")
+    call shared%create(model("linear.pt2"), status=code)
+    call check_error(code, etude_wrong_call, ["in a callback"], "a trainer created in its own callback")
+    call trainer%destroy()
+    call check(trainer%parameter_count() == 2, "a callback's trainer stays as it is")
+  end subroutine
+
+  subroutine additions()
+    type(etude_options) :: options
+    integer :: i
+    call plain(options, "additions")
+    call options%set("max_steps", 3)
+    call shared%create(model("linear.pt2"), options)
+    call shared%on("StepEnd", add_late)
+    call shared%begin()
+    do i = 1, 3
+      call shared%step(batch)
+    end do
+    call shared%finish()
+    call check(late%steps == 2, "a callback that a callback has added gets the events after it")
+    call shared%destroy()
+  end subroutine
+
   !> Gradient descent by the program, for parameters of any rank.
   subroutine descend(trainer, learning_rate, user, status)
     type(etude_trainer), intent(inout) :: trainer
@@ -255,6 +298,8 @@ contains
     call etude_set_message_handler()
     messages = 0
     call trainer%create(model("linear.pt2"), options)
+    call trainer%begin("newest")
+    call trainer%step(batch)
     call check(messages == 0, "the handler has been removed")
   end subroutine
 end module
@@ -270,6 +315,7 @@ program callbacks
   call requests()
   call failures_of_callbacks()
   call destruction()
+  call additions()
   call optimizers()
   call messages_of_the_library()
   call end_checks()
