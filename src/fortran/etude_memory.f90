@@ -114,13 +114,27 @@ contains
   end subroutine
 
   !> `shape` and `strides`, in elements, are in Fortran's order. Without strides, the memory is contiguous.
-  subroutine add_address(self, name, data, shape, dtype, device_type, device_index, strides)
+  subroutine add_address(self, name, data, shape, dtype, device_type, device_index, strides, status)
     class(etude_arrays), intent(inout) :: self
     character(*), intent(in) :: name
     type(c_ptr), intent(in) :: data
     integer, intent(in) :: shape(:), dtype
     integer, intent(in), optional :: device_type, device_index, strides(:)
+    integer, intent(out), optional :: status
     type(address) :: one
+    character(100) :: text
+    text = ""
+    if (size(shape) > max_rank) then
+      write (text, "(a, i0, a, i0)") "shape has ", size(shape), " sizes: must be at most ", max_rank
+    else if (present(strides)) then
+      if (size(strides) /= size(shape)) &
+        write (text, "(2(a, i0))") "strides has ", size(strides), " values: must be as many as the sizes, ", size(shape)
+    end if
+    if (text /= "") then
+      call fail(etude_invalid_argument, "add_address: " // trim(text), status)
+      return
+    end if
+    if (present(status)) status = etude_ok
     one%data = data
     one%dtype = dtype
     if (present(device_type)) one%device_type = device_type

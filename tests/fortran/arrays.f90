@@ -1,5 +1,6 @@
 !> Arrays of the program as inputs, outputs and labels of models.
 program arrays
+  use, intrinsic :: iso_c_binding, only: c_loc
   use, intrinsic :: iso_fortran_env, only: int32, int64, real32, real64
   use checks
   use etude
@@ -126,7 +127,11 @@ contains
     type(etude_arrays) :: batch
     real(real32), target :: x(3, 4) = 1, t(2, 4) = 0, transposed(4, 3) = 1
     real(real32), pointer :: nowhere(:, :)
-    integer :: status
+    integer :: i, status
+    call batch%add_address("input", c_loc(x), [(1, i = 1, 16)], etude_float32, status=status)
+    call check_error(status, etude_invalid_argument, [character(8) :: "16 sizes", "15"], "more dimensions than arrays have")
+    call batch%add_address("input", c_loc(x), [3, 4], etude_float32, strides=[1], status=status)
+    call check_error(status, etude_invalid_argument, [character(8) :: "1 values", "sizes, 2"], "too few strides")
     call plain(options, "misfits")
     call options%set("max_steps", 1)
     call trainer%create(model("linear.pt2"), options)
