@@ -12,6 +12,7 @@ program training
   call halves()
   call whole()
   call values()
+  call control()
   call resumption()
   call scopes()
   call misuse()
@@ -162,8 +163,56 @@ contains
     call check_error(status, etude_invalid_argument, ["lerning_rate ", "learning_rate"], "an unknown option")
     call options%set("max_steps", "many", status)
     call check_error(status, etude_invalid_argument, [character(9) :: "max_steps", "many"], "an invalid value")
+    call options%set("compiled_graph", "required")
+    call options%set("run_compiled_code", .false.)
+    call trainer%create(model("linear.pt2"), options, status)
+    call check_error(status, etude_invalid_argument, ["run_compiled_code"], "a false logical")
+    call options%set("run_compiled_code", .true.)
+    call trainer%create(model("linear.pt2"), options, status)
+    call check(status == etude_ok, "a true logical")
     call options%set_json("{", status)
     call check(status == etude_invalid_argument, "invalid JSON")
+  end subroutine
+
+  !> A training of a dataset goes on where another has ended, and one that is cancelled makes no more steps.
+  subroutine control()
+    type(etude_trainer) :: trainer
+    type(etude_options) :: options
+    type(etude_arrays) :: arrays
+    type(etude_dataset) :: dataset
+    real(real64) :: w(3, 2), b(2), loss
+    logical :: done
+    call arrays%add("input", x)
+    call arrays%add("labels", t)
+    call dataset%create(arrays)
+    call plain(options, "control")
+    call options%set_train_dataset(dataset)
+    call options%set("per_device_train_batch_size", 4)
+    call options%set("save_strategy", "steps")
+    call options%set("save_steps", 1)
+    w = weight
+    b = bias
+    call options%set("max_steps", 2)
+    call trainer%create(model("linear.pt2"), options)
+    call trainer%train()
+    call descend(w, b, loss)
+    call descend(w, b, loss)
+    t = t + 1
+    call options%set("max_steps", 3)
+    call trainer%create(model("linear.pt2"), options)
+    call trainer%train("newest")
+    call descend(w, b, loss)
+    call check(has(trainer, w, b), "two steps, and a third with other labels")
+    t = t - 1
+    call trainer%begin()
+    call trainer%pause()
+    call trainer%resume()
+    call trainer%step(arrays, done)
+    call check(.not. done, "a training that is resumed goes on")
+    call trainer%cancel("enough")
+    call trainer%step(arrays, done)
+    call check(done .and. nint(trainer%number("global_step")) == 1, "a training that is cancelled makes no step")
+    call trainer%finish()
   end subroutine
 
   !> A training that is destroyed and resumed gives the weights of one that isn't, and its arrays go on.
