@@ -101,8 +101,9 @@ etude_status etude_trainer_create(const char* model, const etude_options* option
 
 void etude_trainer_destroy(etude_trainer* trainer) {
   if (!trainer) return;
-  // Otherwise a call is under way, and would continue without its trainer.
-  const auto status = call(trainer, __func__, not_in_callbacks, [](etude_trainer&) {});
+  // Fails if the trainer is in a call, which would go on without it. Callbacks of TrainEnd find it whole.
+  const auto status =
+      call(trainer, __func__, not_in_callbacks, [](etude_trainer& it) { it.trainer.abandon(); });
   if (status == ETUDE_OK) delete trainer;
 }
 

@@ -50,6 +50,8 @@ class ProgramTrainer final
 
   /// Whether a training in the program's loop is under way.
   bool is_stepping() const { return stepped_.is_under_way(); }
+  /// Ends that training, without an evaluation or a checkpoint.
+  void abandon() noexcept { stepped_.abandon(); }
   /// The loss of the last update of that training; undefined if there is none.
   torch::Tensor step_loss() const { return stepped_.loss(); }
   torch::Device device() const { return core().device; }

@@ -220,14 +220,29 @@ static void calls_in_callbacks(void) {
   etude_trainer_destroy(trainer);
 }
 
+/* A trainer that is being destroyed is still whole, and can't be destroyed a second time. */
+static int32_t look_and_destroy(const etude_event* event, void* user) {
+  etude_trainer* trainer = etude_event_trainer(event);
+  const char* json = NULL;
+  struct heard* heard = user;
+  heard->losses[heard->count++ % 16] = number(trainer, "loss");
+  OK(etude_trainer_state(trainer, &json));
+  CHECK(strstr(json, "\"global_step\": 1") != NULL);
+  FAILS(etude_trainer_finish(trainer), ETUDE_WRONG_CALL, "in a callback of the same trainer");
+  etude_trainer_destroy(trainer);
+  return 0;
+}
+
 static void destroyed(void) {
   etude_trainer* trainer = made(linear, descent(4));
   struct heard ends = {0};
-  OK(etude_trainer_on(trainer, "TrainEnd", count, &ends));
+  OK(etude_trainer_on(trainer, "TrainEnd", look_and_destroy, &ends));
   OK(etude_trainer_begin(trainer, NULL));
   steps(trainer, 0, 1);
   etude_trainer_destroy(trainer);
   CHECK(ends.count == 1);
+  struct line line = first_line();
+  NEAR(ends.losses[0], line_step(&line, 0, 0.25));
   etude_trainer_destroy(NULL);
 }
 
