@@ -58,6 +58,7 @@ void begin_anew(etude_trainer& it) {
   it.has_stopped = it.has_gradients = false;
   it.halves.reset();
   it.loss = torch::Tensor();
+  it.metrics.clear();
 }
 
 /// Copies an output into memory of the program.
@@ -174,7 +175,8 @@ etude_status etude_trainer_evaluate(etude_trainer* trainer, const etude_dataset*
       refuse(ETUDE_INVALID_ARGUMENT, "dataset is null, and the options have no eval dataset");
     etude::EvaluateOptions how;
     if (dataset) how.eval_dataset = it.dataset_of(*dataset->tensors);
-    it.metrics = it.trainer.evaluate(how);
+    const auto found = it.trainer.evaluate(how);
+    if (!it.trainer.is_stepping()) it.metrics = found;
   });
 }
 

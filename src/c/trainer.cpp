@@ -165,7 +165,7 @@ double etude_trainer::number(std::string_view name) {
     }
   });
   if (found) return *found;
-  // The newest evaluation isn't in the history if it ran outside a training.
+  // Those of an evaluation after the training, which are newer than the history.
   if (const auto metric = metrics.find(std::string(name)); metric != metrics.end()) return metric->second;
   const auto& history = state.log_history;
   for (auto line = history.rbegin(); line != history.rend(); ++line)

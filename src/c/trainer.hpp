@@ -92,7 +92,7 @@ struct etude_trainer {
   std::optional<bool> halves = {};  ///< whether steps are made by backward and update
   bool has_gradients = false;       ///< whether backward was called since the last update
   torch::Tensor loss = {};          ///< of the last update
-  etude::Metrics metrics = {};      ///< of the last evaluation
+  etude::Metrics metrics = {};      ///< of the last evaluation, unless the log history has them
   etude::Tensors outputs = {};      ///< of the last prediction
   std::string state_text = {};
 

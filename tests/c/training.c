@@ -76,6 +76,34 @@ static void evaluations(void) {
   etude_trainer_destroy(trainer);
 }
 
+/* The newest evaluation counts, whether the program or the training made it. */
+static void newest_evaluation(void) {
+  etude_options* options = descent(2);
+  set(options, "eval_strategy", "steps");
+  set(options, "eval_steps", "2");
+  etude_dataset* dataset = two_batches();
+  OK(etude_options_add_eval_dataset(options, NULL, dataset));
+  etude_trainer* trainer = made(linear, options);
+  struct line line = first_line();
+  OK(etude_trainer_evaluate(trainer, NULL));
+  OK(etude_trainer_begin(trainer, NULL));
+  for (int i = 0; i < 2; ++i) {
+    steps(trainer, i, i + 1);
+    line_step(&line, i, 0.25);
+    if (i == 0) OK(etude_trainer_evaluate(trainer, NULL));
+    NEAR(number(trainer, "eval_loss"), mean_loss(&line));
+  }
+  OK(etude_trainer_finish(trainer));
+  NEAR(number(trainer, "eval_loss"), mean_loss(&line));
+  etude_tensor bias;
+  OK(etude_trainer_parameter(trainer, "bias", &bias));
+  ((float*)bias.data)[0] = 7, line.b[0] = 7;
+  OK(etude_trainer_evaluate(trainer, NULL));
+  NEAR(number(trainer, "eval_loss"), mean_loss(&line));
+  etude_dataset_destroy(dataset);
+  etude_trainer_destroy(trainer);
+}
+
 static void predictions(void) {
   etude_trainer* trainer = made(linear, NULL);
   float x[12], y[8], output[8];
@@ -193,6 +221,7 @@ static void wrong_datasets(void) {
 TESTS(training) = {
     {"a dataset trains as its batches do, and is evaluated by name", datasets},
     {"an evaluation between steps has the loss and metrics of the current weights", evaluations},
+    {"eval_loss is that of the newest evaluation", newest_evaluation},
     {"predictions are written to memory of any type and order", predictions},
     {"predictions leave a training as it is", predictions_in_training},
     {"a saved model is read back", saved_models},
