@@ -133,8 +133,9 @@ etude_status etude_trainer_step(etude_trainer* trainer, const etude_tensor* tens
     const auto memory =
         it.trainer.batches_per_update() > 1 ? Fields::Memory::copied : Fields::Memory::of_program;
     auto batch = it.fields.batch(tensors, count, Fields::Labels::required, memory, it.trainer.device());
+    const auto output = it.trainer.step(std::move(batch));
     it.halves = false;
-    note(it, it.trainer.step(std::move(batch)), should_stop);
+    note(it, output, should_stop);
   });
 }
 

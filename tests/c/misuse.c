@@ -97,7 +97,10 @@ static void order(void) {
   OK(etude_trainer_finish(trainer));
   FAILS(etude_trainer_finish(trainer), ETUDE_WRONG_CALL, "no training is under way");
   OK(etude_trainer_begin(trainer, NULL));
-  OK(etude_trainer_backward(trainer, batch(0), 2));
+  FAILS(etude_trainer_step(trainer, batch(0), 1, NULL), ETUDE_INVALID_DATA, "labels is missing");
+  etude_tensor few[2] = {batch(0)[0], matrix("labels", batch(0)[1].data, ETUDE_FLOAT32, 3, 2)};
+  FAILS(etude_trainer_step(trainer, few, 2, NULL), ETUDE_INVALID_DATA, "first dimension");
+  OK(etude_trainer_backward(trainer, batch(0), 2)); /* the steps that failed have decided nothing */
   FAILS(etude_trainer_step(trainer, batch(0), 2, NULL), ETUDE_WRONG_CALL,
         "in a training that uses etude_trainer_backward and etude_trainer_update");
   OK(etude_trainer_update(trainer, NULL));
