@@ -1,3 +1,4 @@
+#include <ATen/MemoryOverlap.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -5,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "etude/base/scoped_value.hpp"
 #include "etude/checkpoint/trainer_state_text.hpp"
@@ -61,26 +63,30 @@ void begin_anew(etude_trainer& it) {
   it.metrics.clear();
 }
 
-/// Copies an output into memory of the program.
-void copy_output(const torch::Tensor& output, const etude_tensor& into, const std::string& title) {
+/// Memory of the program for an output.
+torch::Tensor memory_for(const torch::Tensor& output, const etude_tensor& into, const std::string& title) {
   auto memory = view_of(into, title);
   if (memory.sizes() != output.sizes())
     throw DataError(fmt::format("{} is {}: must have the shape of the output, {}", title, describe(memory),
                                 describe(output)));
-  memory.copy_(output);
+  if (at::has_internal_overlap(memory) == at::MemOverlap::Yes)
+    throw DataError(title + " has the stride 0: must have memory for each element");
+  return memory;
 }
 
 void copy_outputs(const Tensors& outputs, const etude_tensor* into, std::int32_t count) {
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> copies;
   for (std::int32_t i = 0; i < count; ++i) {
     const auto place = static_cast<std::size_t>(i);
-    if (into[i].name)
-      copy_output(outputs.at(into[i].name), into[i], fmt::format("output '{}'", into[i].name));
-    else if (place < outputs.size())
-      copy_output(outputs[place], into[i], fmt::format("output {}", place));
-    else
+    if (!into[i].name && place >= outputs.size())
       throw DataError(
           fmt::format("there are {} outputs to write, but the model has {}", count, outputs.size()));
+    const auto title =
+        into[i].name ? fmt::format("output '{}'", into[i].name) : fmt::format("output {}", place);
+    const auto& output = into[i].name ? outputs.at(into[i].name) : outputs[place];
+    copies.emplace_back(memory_for(output, into[i], title), output);
   }
+  for (const auto& [memory, output] : copies) memory.copy_(output);
 }
 
 }  // namespace

@@ -134,7 +134,12 @@ static void predictions(void) {
         "output 0 is float32 [2, 4]: must have the shape of the output, float32 [4, 2]");
   etude_tensor two[2] = {matrix(NULL, output, ETUDE_FLOAT32, 4, 2),
                          matrix(NULL, output, ETUDE_FLOAT32, 4, 2)};
+  memset(output, 0, sizeof output);
   FAILS(etude_trainer_predict(trainer, &input, 1, two, 2), ETUDE_INVALID_DATA, "the model has 1");
+  static const int64_t repeated[2] = {0, 1};
+  two[0].strides = repeated;
+  FAILS(etude_trainer_predict(trainer, &input, 1, two, 1), ETUDE_INVALID_DATA, "output 0 has the stride 0");
+  for (int k = 0; k < 8; ++k) CHECK(output[k] == 0);
   FAILS(etude_trainer_predict(trainer, two, 1, NULL, 0), ETUDE_INVALID_DATA, "must be float32 [*, 3]");
   etude_trainer_destroy(trainer);
 }
