@@ -10,6 +10,7 @@
 #include "etude/base/error.hpp"
 #include "etude/data/tensors.hpp"
 #include "etude/reflect/nearest.hpp"
+#include "guard.hpp"
 #include "tensors.hpp"
 
 namespace etude::inline v0::c {
@@ -55,8 +56,8 @@ Fields::Fields(const ExportedModuleImpl& model, LossName loss, const std::vector
 Batch Fields::batch(const etude_tensor* tensors, std::int32_t count, Labels labels, Memory memory,
                     std::optional<torch::Device> device) const {
   if (count < 0 || (count > 0 && !tensors))
-    throw DataError(fmt::format("count is {}, and tensors {}: must be an array of that many tensors", count,
-                                tensors ? "is not null" : "is null"));
+    refuse(ETUDE_INVALID_ARGUMENT, "count is {}, and tensors {}: must be an array of that many tensors",
+           count, tensors ? "is not null" : "is null");
   Batch batch{no_inputs_, no_labels_};
   const auto at = [&](std::size_t place) -> torch::Tensor& {
     return place < inputs_ ? batch.inputs[place] : batch.labels[place - inputs_];

@@ -73,7 +73,6 @@ static void wrong_tensors(void) {
         "tensors[0] has the name 'inputs': must be one of input, labels; did you mean 'input'?");
   WRONG(1, , "labels is missing: the tensors must be input, labels");
   WRONG(0, , "input, labels are missing");
-  WRONG(-1, , "count is -1");
   WRONG(3, , "label 'labels' is given twice");
   WRONG(3, t[2].name = NULL, "there are more than 2 tensors: they must be input, labels");
   WRONG(2, t[0].shape = rows, "input 'input' is float32 [4, 4]: must be float32 [*, 3]");
@@ -91,7 +90,9 @@ static void wrong_tensors(void) {
   WRONG(2, t[0].dtype = 10, "has the dtype 10");
   WRONG(2, t[0].device_type = 2, "has the device_type 2");
   WRONG(2, (t[0].device_type = ETUDE_CUDA, t[0].device_index = 1000), "is on GPU 1000");
-  FAILS(etude_trainer_step(trainer, NULL, 2, NULL), ETUDE_INVALID_DATA, "tensors is null");
+  WRONG(2, t[0].name = "a\xff", "tensors[0] has the name 'a\xef\xbf\xbd': must be one of input, labels");
+  FAILS(etude_trainer_step(trainer, NULL, 2, NULL), ETUDE_INVALID_ARGUMENT, "tensors is null");
+  FAILS(etude_trainer_step(trainer, batch(0), -1, NULL), ETUDE_INVALID_ARGUMENT, "count is -1");
 
   struct line line = first_line();
   OK(etude_trainer_step(trainer, batch(0), 2, NULL));
