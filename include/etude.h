@@ -158,7 +158,8 @@ etude_status etude_trainer_step(etude_trainer* trainer, const etude_tensor* tens
  * docs/inside-a-program.md has the arguments and callbacks that need step. */
 etude_status etude_trainer_backward(etude_trainer* trainer, const etude_tensor* tensors, int32_t count);
 etude_status etude_trainer_update(etude_trainer* trainer, int32_t* should_stop);
-/* The last evaluation and checkpoint, and the end of the training. */
+/* An update with the remaining batches or gradients, if there are any, the last evaluation and checkpoint,
+ * and the end of the training. */
 etude_status etude_trainer_finish(etude_trainer* trainer);
 
 /* Evaluates on a dataset, or on those of the options if it is null. etude_trainer_number reads the metrics.

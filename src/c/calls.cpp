@@ -1,4 +1,3 @@
-#include <ATen/MemoryOverlap.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "etude/base/scoped_value.hpp"
 #include "etude/checkpoint/trainer_state_text.hpp"
 #include "etude/data/tensors.hpp"
 #include "tensors.hpp"
@@ -65,12 +63,10 @@ void begin_anew(etude_trainer& it) {
 
 /// Memory of the program for an output.
 torch::Tensor memory_for(const torch::Tensor& output, const etude_tensor& into, const std::string& title) {
-  auto memory = view_of(into, title);
+  auto memory = writable_view_of(into, title);
   if (memory.sizes() != output.sizes())
     throw DataError(fmt::format("{} is {}: must have the shape of the output, {}", title, describe(memory),
                                 describe(output)));
-  if (at::has_internal_overlap(memory) == at::MemOverlap::Yes)
-    throw DataError(title + " has the stride 0: must have memory for each element");
   return memory;
 }
 

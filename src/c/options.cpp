@@ -10,6 +10,7 @@
 #include "etude/reflect/json.hpp"
 #include "etude/reflect/nearest.hpp"
 #include "guard.hpp"
+#include "tensors.hpp"
 
 namespace etude::inline v0::c {
 
@@ -128,6 +129,7 @@ etude_status etude_options_add_state(etude_options* options, const etude_tensor*
       if (other == name)
         etude::c::refuse(ETUDE_INVALID_ARGUMENT,
                          "a state '{}' was already added: each must have its own name", name);
+    etude::c::writable_view_of(*state, "the state '" + name + "'");
     all.emplace_back(name, std::make_shared<const etude::c::ProgramTensors>(state, 1));
   });
 }

@@ -1,5 +1,6 @@
 #include "tensors.hpp"
 
+#include <ATen/MemoryOverlap.h>
 #include <fmt/format.h>
 #include <torch/cuda.h>
 #include <etude/data/tensors.hpp>
@@ -84,6 +85,13 @@ torch::Tensor view_of(const etude_tensor& tensor, const std::string& title) {
   if (!tensor.strides) return torch::from_blob(tensor.data, sizes, options);
   const torch::IntArrayRef strides(tensor.strides, static_cast<std::size_t>(tensor.rank));
   return torch::from_blob(tensor.data, sizes, strides, options);
+}
+
+torch::Tensor writable_view_of(const etude_tensor& tensor, const std::string& title) {
+  auto view = view_of(tensor, title);
+  if (at::has_internal_overlap(view) == at::MemOverlap::Yes)
+    throw DataError(title + " has the stride 0: must have memory for each element");
+  return view;
 }
 
 etude_tensor described(const torch::Tensor& tensor, const char* name) {

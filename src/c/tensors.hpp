@@ -12,6 +12,9 @@ namespace etude::inline v0::c {
 /// pointer, an unknown type or device, or an invalid shape.
 torch::Tensor view_of(const etude_tensor& tensor, const std::string& title);
 
+/// The same for memory that is written. Throws DataError, too, for the stride 0.
+torch::Tensor writable_view_of(const etude_tensor& tensor, const std::string& title);
+
 /// Describes a tensor of the library; the result points to its memory and shape. `name` may be null. Throws
 /// DataError for a type that the interface doesn't have.
 etude_tensor described(const torch::Tensor& tensor, const char* name);

@@ -1,7 +1,8 @@
 !> Trains models that Python exported, in Fortran programs: etude.h for Fortran. See docs/simulations.md.
 !>
 !> The optional last argument `status` of each procedure becomes etude_ok or another etude_ code, and etude_error() then has the
-!> text. If it is absent, an error is printed to error_unit and ends the program with error stop. For threads, see etude.h.
+!> text. If it is absent, an error is printed to error_unit and ends the program with error stop. For threads, see etude.h; errors
+!> that this module finds itself, such as a copied trainer, have one text for all threads.
 module etude
   use, intrinsic :: iso_c_binding
   use, intrinsic :: iso_fortran_env, only: int32, int64, real32, real64

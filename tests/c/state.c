@@ -160,6 +160,10 @@ static void wrong_checkpoints(void) {
   state.shape = shape;
   state.rank = 1;
   state.dtype = ETUDE_FLOAT64;
+  static const int64_t no_stride[1] = {0};
+  state.strides = no_stride;
+  FAILS(etude_options_add_state(options, &state), ETUDE_INVALID_DATA, "the state 'field' has the stride 0");
+  state.strides = NULL;
   OK(etude_options_add_state(options, &state));
   state.name = NULL;
   FAILS(etude_options_add_state(options, &state), ETUDE_INVALID_ARGUMENT, "name is null");

@@ -8,8 +8,9 @@
  *
  * Threads: an object may be used by one thread at a time. A call while another thread is in a call with the
  * same trainer returns ETUDE_BUSY and changes nothing; only etude_trainer_pause, _resume and _cancel may be
- * called from any thread at any time. Different trainers may be used by different threads at the same time.
- * An object may not be destroyed while another thread uses it.
+ * called from any thread at any time. Different trainers may be used by different threads at the same time;
+ * they share a generator of random numbers, so dropout then differs from run to run. An object may not be
+ * destroyed while another thread uses it.
  *
  * Strings are UTF-8. A string or a pointer that a function returns belongs to the object, and is valid until
  * the next call with that object unless the function says otherwise.
@@ -48,7 +49,8 @@ const char* etude_last_error(void);
 int32_t etude_version(void);
 
 enum { ETUDE_INFO = 0, ETUDE_WARNING = 1, ETUDE_ERROR = 2 };
-/* Receives messages instead of standard error; null restores that. It may be called from any thread. */
+/* Receives messages instead of standard error; null restores that. It may be called from any thread, and may
+ * still be running in another one when it is replaced. */
 typedef void (*etude_message_handler)(int32_t level, const char* text, void* user);
 etude_status etude_set_message_handler(etude_message_handler handler, void* user);
 
@@ -122,7 +124,8 @@ typedef int32_t (*etude_optimizer)(etude_trainer* trainer, double learning_rate,
 etude_status etude_options_set_optimizer(etude_options* options, etude_optimizer step, void* user);
 
 /* Examples: the first dimension of each tensor. The tensors' memory must outlive every trainer that uses the
- * dataset. */
+ * dataset. A trainer with this dataset among its options converts tensors of another type once, when it is
+ * created, and doesn't see what the program writes to them later. */
 etude_status etude_dataset_create(const etude_tensor* tensors, int32_t count, etude_dataset** dataset);
 void etude_dataset_destroy(etude_dataset* dataset);
 /* With several processes: 1 if each process's dataset is its own part of the examples. With 0,
@@ -155,7 +158,8 @@ etude_status etude_trainer_step(etude_trainer* trainer, const etude_tensor* tens
  * docs/inside-a-program.md has the arguments and callbacks that need step. */
 etude_status etude_trainer_backward(etude_trainer* trainer, const etude_tensor* tensors, int32_t count);
 etude_status etude_trainer_update(etude_trainer* trainer, int32_t* should_stop);
-/* The last evaluation and checkpoint, and the end of the training. */
+/* An update with the remaining batches or gradients, if there are any, the last evaluation and checkpoint,
+ * and the end of the training. */
 etude_status etude_trainer_finish(etude_trainer* trainer);
 
 /* Evaluates on a dataset, or on those of the options if it is null. etude_trainer_number reads the metrics.
@@ -198,14 +202,16 @@ etude_status etude_trainer_parameter_name(etude_trainer* trainer, int64_t index,
  * callbacks. Valid until the next begin, train or destroy. */
 etude_status etude_trainer_parameter(etude_trainer* trainer, const char* name, etude_tensor* parameter);
 /* A parameter's gradient: between backward and update, in an etude_optimizer, and in callbacks of events from
- * BackwardEnd to OptimizerStep. data is null if it has none. */
+ * BackwardEnd to OptimizerStep. With fp16, it is multiplied by the scale of the loss before
+ * GradientsComplete. data is null if it has none. */
 etude_status etude_trainer_gradient(etude_trainer* trainer, const char* name, etude_tensor* gradient);
 
 /* ---- events ---- */
 
-/* Called when an event is raised. Returns 0, or anything else to end the training with ETUDE_FAILED. It may
- * call the functions of this section and of the one above, etude_trainer_save_model, etude_trainer_output,
- * and those that any thread may call; others return ETUDE_WRONG_CALL. */
+/* Called when an event is raised, and must return, not leave by longjmp; event is valid until then. Returns
+ * 0, or anything else to end the training with ETUDE_FAILED. It may call the functions of this section and of
+ * the one above, etude_trainer_save_model, etude_trainer_output, and those that any thread may call; others
+ * return ETUDE_WRONG_CALL. */
 typedef int32_t (*etude_callback)(const etude_event* event, void* user);
 /* event: a name of docs/events.md, such as StepEnd, or in the form of Hugging Face's, such as on_step_end. An
  * event for which no callback was added costs nothing. */
