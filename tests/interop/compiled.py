@@ -29,7 +29,7 @@ only = sys.argv[2:]
 def wide_gpt2(rows):
     config = transformers.GPT2Config(vocab_size=1000, n_positions=64, n_embd=768, n_layer=2, n_head=12, use_cache=False)
     ids = torch.randint(0, 1000, (rows, 64))
-    return transformers.GPT2LMHeadModel(config), {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}, "own"
+    return transformers.GPT2LMHeadModel(config), {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids.clone()}, "own"
 
 
 MODELS = [exported_models.gpt2, exported_models.unet, exported_models.resnet, exported_models.bert, exported_models.vit, exported_models.llama, exported_models.lstm, wide_gpt2]
