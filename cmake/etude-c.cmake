@@ -10,7 +10,7 @@ target_precompile_headers(etude_c_calls REUSE_FROM etude_tensors)
 
 add_library(etude_c SHARED EXCLUDE_FROM_ALL $<TARGET_OBJECTS:etude_c_calls>)
 add_library(etude::c ALIAS etude_c)
-find_path(etude_c_include etude.h PATHS ${etude_src}/../include ${CMAKE_CURRENT_LIST_DIR}/../../../include NO_DEFAULT_PATH NO_CACHE REQUIRED)
+find_path(etude_c_include etude.h PATHS ${etude_src}/../include ${CMAKE_CURRENT_LIST_DIR}/../../../include NO_DEFAULT_PATH NO_CMAKE_FIND_ROOT_PATH NO_CACHE REQUIRED)
 target_include_directories(etude_c INTERFACE $<BUILD_INTERFACE:${etude_c_include}>)
 target_link_libraries(etude_c PRIVATE etude_c_calls)
 # Only the functions of etude.h are visible, whatever is linked, and the library calls its own functions even if the program has others
