@@ -34,8 +34,8 @@ def wide_gpt2(rows):
 
 MODELS = [exported_models.gpt2, exported_models.unet, exported_models.resnet, exported_models.bert, exported_models.vit, exported_models.llama, exported_models.lstm, wide_gpt2]
 # A batch norm over few values amplifies rounding errors: changing ResNet's weights by 1e-7 changes the third loss of eager PyTorch by
-# 5e-3, so only the first two are compared. Changing ViT's weights by 1e-7 changes the last losses of the training with momentum by 2e-5.
-TOLERANCES = {"resnet": 1e-4, "unet": 1e-4, "vit": 1e-4}
+# 5e-3, so only the first two are compared. Such a change changes later losses of ViT with momentum by 2e-5, and of the wide GPT-2 by 3e-5.
+TOLERANCES = {"resnet": 1e-4, "unet": 1e-4, "vit": 1e-4, "wide_gpt2": 2e-4}
 COMPARED = {"resnet": 2}
 
 
