@@ -142,7 +142,7 @@ def check_exported(folder):
 
 def check_compiled(folder):
     """A training step that was compiled for this machine isn't run on the other."""
-    reason = f"it was compiled for {HERE}, but this machine is {ARM}"
+    reason = f"the graph was compiled for {HERE}, but this machine is {ARM}"
     compiled = ["--run_compiled_code", "true", "--compiled_graph"]
     train(HERE, folder / "compiled_here", *compiled, "required", model="compiled.pt2")
     text = train(ARM, folder / "compiled", *compiled, "auto", model="compiled.pt2")
