@@ -11,7 +11,8 @@
 #include "etude/base/error.hpp"
 #include "etude/base/message.hpp"
 
-/// What every call of the C interface does at its beginning and end.
+/// Guards each call of the C interface: against null pointers, other threads and exceptions that would leave
+/// it.
 namespace etude::inline v0::c {
 
 /// An error with the status that the call returns.

@@ -62,7 +62,7 @@ std::string precision_of(std::optional<torch::ScalarType> autocast) {
   return autocast ? "with autocast to " + dtype_name(*autocast) : "without autocast";
 }
 
-/// What to do if programs in a temporary folder may not be executed; empty if they may.
+/// A hint for a temporary folder in which programs may not be executed; empty if they may.
 std::string advice_for([[maybe_unused]] const std::filesystem::path& folder) {
 #ifdef ST_NOEXEC
   struct statvfs status {};
