@@ -357,6 +357,43 @@ def architectures():
         print(f"{name}: {said.strip()}")
 
 
-for each in (mixed, not_compiled, *((types_and_sizes, architectures) if MANY else ())):
+class Threshold:
+    """A step whose gradient is 1 where the weight is above 1, and 0 elsewhere. A few weights are next to 1, so rounding flips theirs."""
+
+    loss = 0
+    weight = torch.cat([torch.linspace(0, 2, 1000), 1 + 1e-7 * torch.linspace(-4, 4, 9)]).requires_grad_()
+    takes = [("parameter", "weight", weight, None)]
+    spec = {"inputs": [{"kind": "parameter", "name": "weight"}], "outputs": [{"kind": "loss", "index": 0}, {"kind": "gradient", "name": "weight"}]}
+
+    def forward(self, given, autocast):
+        return torch.relu(given[0] - 1).sum(), {}, {}
+
+    def compiled(self, shift, scale):
+        """A library that rounds the weight differently, and multiplies its gradient by `scale`."""
+        def run(inputs):
+            weight = (inputs[0] + shift).requires_grad_()
+            loss = torch.relu(weight - 1).sum()
+            return [loss.detach(), scale * torch.autograd.grad(loss, weight)[0]]
+
+        return type("Library", (), {"run": staticmethod(run)})
+
+
+def rounding():
+    import compile_graph
+
+    step = Threshold()
+    verify = lambda shift, scale: compile_graph.verify_batch(step, None, step.compiled(shift, scale), step.spec, [step.weight.detach().clone()])
+    verify(0, 1)
+    verify(6e-7, 1)
+    for shift, scale in ((0, 0.0), (6e-7, -1.0), (0.1, 1)):
+        try:
+            verify(shift, scale)
+        except compile_graph.CannotCompile as error:
+            check("differs by" in str(error), f"it says {error}")
+        else:
+            check(False, f"a gradient that is {scale} times the right one, or of a weight changed by {shift}, is taken")
+
+
+for each in (rounding, mixed, not_compiled, *((types_and_sizes, architectures) if MANY else ())):
     each()
     print(f"{each.__name__.replace('_', ' ')}: as expected")
