@@ -17,3 +17,4 @@ target_link_libraries(etude_c PRIVATE etude_c_calls)
 # of the same names.
 target_link_options(etude_c PRIVATE -Wl,--version-script=${etude_src}/c/etude_c.map -Wl,-Bsymbolic-functions)
 set_target_properties(etude_c PROPERTIES LINKER_LANGUAGE CXX SOVERSION 1 LINK_DEPENDS ${etude_src}/c/etude_c.map INSTALL_RPATH_USE_LINK_PATH ON)
+set_property(TARGET etude_c APPEND PROPERTY INSTALL_RPATH ${etude_torch_libraries})
