@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -106,7 +107,7 @@ class SharedMemoryCommunicator final : public Communicator {
   void barrier() override { begin({.kind = Kind::barrier})(); }
 
   void give_up(const std::string& reason) override {
-    end_for_all(fmt::format("rank {} ended the training: {}", rank(), reason));
+    end_for_all(fmt::format("rank {} ended the training: {}", rank(), reason), SharedHeader::given_up);
     met_->give_up(reason);
   }
 
@@ -155,7 +156,8 @@ class SharedMemoryCommunicator final : public Communicator {
   PendingMessage begin(Message message) {
     if (message.kind != Kind::barrier && message.bytes == 0) return [] {};
     const std::lock_guard lock(mutex_);
-    throw_if_over();
+    // What another rank sent before it gave up still arrives; messages that failed on others don't.
+    if (has_seen_end_ || header_.is_over.load() == SharedHeader::failed) throw_if_over();
     if (message.tensor.defined()) message.data = static_cast<std::byte*>(message.tensor.data_ptr());
     message.first = next_piece_;
     message.pieces =
@@ -359,9 +361,11 @@ class SharedMemoryCommunicator final : public Communicator {
     const std::lock_guard lock(mutex_);
     const Waiting waiting(*this);
     for (int idle = 0; finished_.message <= number; ++idle) {
+      // Read before advance(), which completes what was sent before the end.
+      const bool is_over = header_.is_over.load() != 0;
       if (advance()) idle = 0;
       if (finished_.message > number) return;
-      throw_if_over();
+      if (is_over) throw_if_over();
       if (idle == 0) waiting_since_ = {};
       pause(idle);
     }
@@ -463,22 +467,24 @@ class SharedMemoryCommunicator final : public Communicator {
     return why;
   }
 
-  /// Makes pending and later messages fail on all ranks. Only the first reason is kept.
-  void end_for_all(const std::string& why) {
+  /// Makes messages that need more from this rank fail on all ranks. Only the first reason is kept.
+  void end_for_all(const std::string& why, std::uint32_t ending = SharedHeader::failed) {
+    has_seen_end_ = true;
     std::uint32_t none = 0;
-    if (header_.is_over.compare_exchange_strong(none, 1)) {
+    if (header_.is_over.compare_exchange_strong(none, SharedHeader::writing)) {
       const auto size = std::min(why.size(), header_.why.size() - 1);
       std::memcpy(header_.why.data(), why.data(), size);
-      header_.is_over.store(2);
+      header_.is_over.store(ending);
     }
     wake();
   }
 
   void throw_if_over() {
     if (header_.is_over.load() == 0) return;
-    for (int i = 0; i < 100 && header_.is_over.load() == 1; ++i)
+    has_seen_end_ = true;
+    for (int i = 0; i < 100 && header_.is_over.load() == SharedHeader::writing; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    const bool is_written = header_.is_over.load() == 2;
+    const bool is_written = header_.is_over.load() != SharedHeader::writing;
     fail(is_written ? header_.why.data() : "another rank has failed");
   }
 
@@ -497,7 +503,8 @@ class SharedMemoryCommunicator final : public Communicator {
   std::uint64_t published_by_all_ = 0, reduced_by_all_ = 0, consumed_by_all_ = 0;
   std::vector<const std::byte*> sources_;
   Time waiting_since_, last_check_;
-  bool spins_;  // false if there are more ranks than cores
+  std::atomic<bool> has_seen_end_ = false;  // set by give_up() too, which doesn't wait for the lock
+  bool spins_;                              // false if there are more ranks than cores
 };
 
 }  // namespace

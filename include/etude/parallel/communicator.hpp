@@ -56,8 +56,8 @@ class Communicator {
   /// Returns once all processes have called it.
   virtual void barrier();
 
-  /// Called by a process that leaves because of an exception. In the other processes, pending and later
-  /// messages throw CommunicationError with this rank and the reason.
+  /// Called by a process that leaves because of an exception. In the other processes, messages that need
+  /// more from this one throw CommunicationError with its rank and the reason; what it has sent arrives.
   virtual void give_up(const std::string& reason);
 
   /// The seconds that this process has waited for messages.

@@ -47,7 +47,10 @@ struct alignas(128) SharedHeader {
   std::uint64_t token;
   alignas(64) std::atomic<std::uint32_t> events;  // changes whenever a sleeper may continue
   std::atomic<std::uint32_t> sleepers;
-  alignas(64) std::atomic<std::uint32_t> is_over;  // 1 while a rank writes `why`, 2 afterwards
+  /// The values of `is_over`: 0; while a rank writes `why`; then for a message that failed, or a rank that
+  /// gave up.
+  static constexpr std::uint32_t writing = 1, failed = 2, given_up = 3;
+  alignas(64) std::atomic<std::uint32_t> is_over;
   std::array<char, 1020> why;
 };
 
