@@ -132,10 +132,12 @@ etude_status etude_trainer_step(etude_trainer* trainer, const etude_tensor* tens
                                 int32_t* should_stop) {
   return call(trainer, __func__, not_in_callbacks, [&](etude_trainer& it) {
     check_goes_on(it, "etude_trainer_step", /*is_half=*/false);
-    const auto memory =
-        it.trainer.batches_per_update() > 1 ? Fields::Memory::copied : Fields::Memory::of_program;
-    auto batch = it.fields.batch(tensors, count, Fields::Labels::required, memory, it.trainer.device());
-    const auto output = it.trainer.step(std::move(batch));
+    // The program may change its memory while a batch waits for the rest of its update.
+    const auto output =
+        it.trainer.step(it.trainer.batches_per_update() > 1
+                            ? it.fields.batch(tensors, count, Fields::Labels::required,
+                                              Fields::Memory::copied, it.trainer.device())
+                            : it.fields.batch(tensors, count, it.trainer.device(), it.shared));
     it.halves = false;
     note(it, output, should_stop);
   });
@@ -144,9 +146,7 @@ etude_status etude_trainer_step(etude_trainer* trainer, const etude_tensor* tens
 etude_status etude_trainer_backward(etude_trainer* trainer, const etude_tensor* tensors, int32_t count) {
   return call(trainer, __func__, not_in_callbacks, [&](etude_trainer& it) {
     check_goes_on(it, "etude_trainer_backward", /*is_half=*/true);
-    auto batch = it.fields.batch(tensors, count, Fields::Labels::required, Fields::Memory::of_program,
-                                 it.trainer.device());
-    it.trainer.backward(std::move(batch));
+    it.trainer.backward(it.fields.batch(tensors, count, it.trainer.device(), it.shared));
     it.halves = it.has_gradients = true;
   });
 }

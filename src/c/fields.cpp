@@ -85,6 +85,30 @@ Batch Fields::batch(const etude_tensor* tensors, std::int32_t count, Labels labe
   return batch;
 }
 
+Batch Fields::batch(const etude_tensor* tensors, std::int32_t count, torch::Device device,
+                    Shared& last) const {
+  if (match(tensors, count, last)) return last.batch;
+  last = {};
+  Shared made{batch(tensors, count, Labels::required, Memory::of_program, device)};
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i)
+    made.places.push_back(place_of(tensors[i], i, Labels::required));
+  if (!match(tensors, count, made)) return std::move(made.batch);
+  last = std::move(made);
+  return last.batch;
+}
+
+bool Fields::match(const etude_tensor* tensors, std::int32_t count, const Shared& shared) const {
+  if (!tensors || shared.places.empty() || count != std::ssize(shared.places)) return false;
+  for (std::size_t i = 0; i < shared.places.size(); ++i) {
+    const auto place = shared.places[i];
+    if (tensors[i].name ? fields_[place].name != tensors[i].name : place != i) return false;
+    const auto& tensor = place < inputs_ ? shared.batch.inputs[place] : shared.batch.labels[place - inputs_];
+    // A callback may have made the tensor require a gradient, which would accumulate over the steps.
+    if (tensor.requires_grad() || !is_view_of(tensor, tensors[i])) return false;
+  }
+  return true;
+}
+
 std::string Fields::names(Labels labels) const {
   std::vector<std::string_view> all;
   for (const auto& field : fields_)

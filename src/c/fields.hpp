@@ -30,6 +30,16 @@ class Fields {
   Batch batch(const etude_tensor* tensors, std::int32_t count, Labels labels, Memory memory,
               std::optional<torch::Device> device = {}) const;
 
+  /// A batch whose tensors all share the program's memory, and the place of each among the fields.
+  struct Shared {
+    Batch batch = {};
+    std::vector<std::size_t> places = {};
+  };
+
+  /// The batch with its labels. It is `last` if the tensors describe the same memory again; otherwise it is
+  /// kept in `last` if no tensor had to be copied.
+  Batch batch(const etude_tensor* tensors, std::int32_t count, torch::Device device, Shared& last) const;
+
  private:
   struct Field {
     std::string name;
@@ -40,6 +50,8 @@ class Fields {
     std::optional<std::vector<std::int64_t>> sizes = {};
   };
 
+  /// Whether the tensors describe the memory of the batch.
+  bool match(const etude_tensor* tensors, std::int32_t count, const Shared& shared) const;
   std::size_t place_of(const etude_tensor& tensor, std::size_t position, Labels labels) const;
   torch::Tensor converted(torch::Tensor tensor, const Field& field) const;
   std::string names(Labels labels) const;

@@ -111,4 +111,20 @@ etude_tensor described(const torch::Tensor& tensor, const char* name) {
   return result;
 }
 
+bool is_view_of(const torch::Tensor& view, const etude_tensor& tensor) {
+  if (view.data_ptr() != tensor.data) return false;  // converted, perhaps to a type that described() refuses
+  const auto ours = described(view, nullptr);
+  if (ours.dtype != tensor.dtype || ours.device_type != tensor.device_type || ours.rank != tensor.rank ||
+      (ours.device_type != ETUDE_CPU && ours.device_index != tensor.device_index) ||
+      (ours.rank > 0 && !tensor.shape))
+    return false;
+  std::int64_t contiguous = 1;
+  for (auto i = ours.rank - 1; i >= 0; --i) {
+    const auto stride = tensor.strides ? tensor.strides[i] : contiguous;
+    if (ours.shape[i] != tensor.shape[i] || ours.strides[i] != stride) return false;
+    contiguous *= std::max<std::int64_t>(ours.shape[i], 1);
+  }
+  return true;
+}
+
 }  // namespace etude::inline v0::c

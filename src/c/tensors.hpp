@@ -12,7 +12,10 @@ namespace etude::inline v0::c {
 /// pointer, an unknown type or device, or an invalid shape.
 torch::Tensor view_of(const etude_tensor& tensor, const std::string& title);
 
-/// The same for memory that is written. Throws DataError, too, for the stride 0.
+/// Whether `view` is what view_of(tensor) would return.
+bool is_view_of(const torch::Tensor& view, const etude_tensor& tensor);
+
+/// The same as view_of() for memory that is written. Throws DataError, too, for the stride 0.
 torch::Tensor writable_view_of(const etude_tensor& tensor, const std::string& title);
 
 /// Describes a tensor of the library; the result points to its memory and shape. `name` may be null. Throws

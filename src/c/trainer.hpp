@@ -85,6 +85,7 @@ struct etude_trainer {
   etude::c::Options options;
   etude::ExportedModule model;
   etude::c::Fields fields;
+  etude::c::Fields::Shared shared;  // the last batch of step or backward
   std::deque<etude::c::ProgramMemory> memory;
   etude::c::ProgramTrainer trainer;
 

@@ -57,15 +57,60 @@ static void columns_first(void) {
   NEAR(first_loss(tensors, 2), expected_loss(2));
 }
 
-/* Tries one wrong tensor after another in the same training, which then still learns as by hand. */
-static void wrong_tensors(void) {
-  etude_trainer* trainer = made(linear, descent(10));
+/* Pairs of steps on the same memory with other contents. Each pair describes the memory differently. With
+ * copied, each step has memory of its own. */
+static void steps_on_memory(int copied, double losses[12]) {
+  static const int64_t columns_first[2] = {1, 4}, few[2] = {2, 2};
+  float x[12][16], y[12][8];
+  double wide[12][8];
+  etude_trainer* trainer = made(model_file("dropout.pt2"), descent(20));
   OK(etude_trainer_begin(trainer, NULL));
-  etude_tensor t[3];
-#define WRONG(count, change, part)    \
-  memcpy(t, batch(0), 2 * sizeof *t); \
-  t[2] = t[1];                        \
-  change;                             \
+  for (int i = 0; i < 12; ++i) {
+    float* a = x[copied ? i : 0];
+    float* labels = y[copied ? i : 0];
+    double* wide_a = wide[copied ? i : 0];
+    for (int k = 0; k < 16; ++k) a[k] = (float)(k * k % 7 + i) / 8;
+    for (int k = 0; k < 8; ++k) wide_a[k] = (double)(k + 2 * i) / 8;
+    for (int k = 0; k < 8; ++k) labels[k] = (float)(k % 3) / 2;
+    etude_tensor tensors[3] = {matrix("a", a, ETUDE_FLOAT32, 4, 2), matrix("b", a + 8, ETUDE_FLOAT32, 4, 2),
+                               matrix("labels", labels, ETUDE_FLOAT32, 4, 2)};
+    const int pair = i / 2;
+    if (pair == 1) {
+      tensors[0].name = "b";
+      tensors[1].name = "a";
+    }
+    if (pair == 2) tensors[0].strides = columns_first;
+    if (pair == 3) tensors[0].shape = tensors[1].shape = tensors[2].shape = few;
+    if (pair == 4) tensors[0].name = tensors[1].name = tensors[2].name = NULL;
+    if (pair == 5) tensors[0] = matrix("a", wide_a, ETUDE_FLOAT64, 4, 2);
+    OK(etude_trainer_step(trainer, tensors, 3, NULL));
+    losses[i] = number(trainer, "loss");
+  }
+  etude_trainer_destroy(trainer);
+}
+
+static void described_differently(void) {
+  double losses[2][12];
+  steps_on_memory(0, losses[0]);
+  steps_on_memory(1, losses[1]);
+  CHECK(memcmp(losses[0], losses[1], sizeof losses[0]) == 0);
+  for (int i = 1; i < 12; ++i) CHECK(losses[0][i] != losses[0][i - 1]);
+}
+
+/* Tries one wrong tensor after another in the same training, after a step on valid ones in the same memory.
+ * The training learns as by hand. */
+static void wrong_tensors(void) {
+  etude_trainer* trainer = made(linear, descent(100));
+  struct line line = first_line();
+  OK(etude_trainer_begin(trainer, NULL));
+  etude_tensor t[3] = {batch(0)[0]};
+  FAILS(etude_trainer_step(trainer, t, 0, NULL), ETUDE_INVALID_DATA, "input, labels are missing");
+#define WRONG(count, change, part)                          \
+  memcpy(t, batch(0), 2 * sizeof *t);                       \
+  OK(etude_trainer_step(trainer, t, 2, NULL));              \
+  NEAR(number(trainer, "loss"), line_step(&line, 0, 0.25)); \
+  t[2] = t[1];                                              \
+  change;                                                   \
   FAILS(etude_trainer_step(trainer, t, count, NULL), ETUDE_INVALID_DATA, part)
   static int64_t rows[2] = {4, 4}, few[2] = {3, 2}, negative[2] = {-4, 3}, huge[2] = {INT64_MAX / 2, 3};
   static int64_t back[2] = {-3, 1};
@@ -94,7 +139,6 @@ static void wrong_tensors(void) {
   FAILS(etude_trainer_step(trainer, NULL, 2, NULL), ETUDE_INVALID_ARGUMENT, "tensors is null");
   FAILS(etude_trainer_step(trainer, batch(0), -1, NULL), ETUDE_INVALID_ARGUMENT, "count is -1");
 
-  struct line line = first_line();
   OK(etude_trainer_step(trainer, batch(0), 2, NULL));
   NEAR(number(trainer, "loss"), line_step(&line, 0, 0.25));
   check_line(trainer, &line);
@@ -131,6 +175,7 @@ TESTS(tensors) = {
     {"inputs and labels are found by name, in any order, or by position", names_and_positions},
     {"float64 is converted to the model's float32", other_types},
     {"Fortran's order is given by strides", columns_first},
+    {"steps see what the tensors describe, even if it is the last step's memory", described_differently},
     {"a wrong tensor is named, and the training continues as if it hadn't been passed", wrong_tensors},
     {"integers of any size are classes", classes},
     {NULL, NULL}};
