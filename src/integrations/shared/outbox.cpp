@@ -86,7 +86,7 @@ void Outbox::send_rest(std::chrono::milliseconds at_most) {
   auto failed = last_failed_, sent = sent_;
   std::optional<steady_clock::time_point> failing_since;
   const auto left = [&] {
-    const auto longest = sent_ > 0 ? at_most : std::min(at_most, moment);
+    const auto longest = has_accepted_ ? at_most : std::min(at_most, moment);
     return ceil<milliseconds>(longest - (steady_clock::now() - begun));
   };
   for (auto pause = slice; left() > milliseconds(0);) {
@@ -95,13 +95,13 @@ void Outbox::send_rest(std::chrono::milliseconds at_most) {
     lock.unlock();
     const bool is_done = drain(wait);
     lock.lock();
-    if (is_done || (asked_ && steady_clock::now() - *asked_ > seconds(sent_ > 0 ? 5 : 1))) return;
+    if (is_done || (asked_ && steady_clock::now() - *asked_ > seconds(has_accepted_ ? 5 : 1))) return;
     const bool is_early = steady_clock::now() - now < wait;  // drain() gave up early
     if (!is_early && last_failed_ == failed) continue;
     failed = last_failed_;
     // Don't retry an artifact store that hangs, or wait for another training's entries, which may never be
     // accepted.
-    if (sent_ > 0 ? has_hung_ || own_.spool->empty() : is_early) return;
+    if (has_accepted_ ? has_hung_ || own_.spool->empty() : is_early) return;
     if (std::exchange(sent, sent_) != sent_) failing_since.reset();
     if (!failing_since) failing_since = now;
     if (steady_clock::now() - *failing_since > longest_outage) return;
@@ -252,17 +252,28 @@ void Outbox::send_some(Line& line) {
     sends_file_ = front.entries.front().contains("kept");
     if (!sends_file_) asked_ = std::chrono::steady_clock::now();
   }
+  // The server may create the run and then fail to take the rest of the entry.
+  const auto note_progress = [&, known = line.sender->memory()] {
+    const bool has_progress = line.sender->memory() != known;
+    const std::lock_guard lock(mutex_);
+    has_accepted_ |= has_progress;
+  };
   std::size_t count = 0;
   try {
     count = std::clamp<std::size_t>(line.sender->send(front.entries), 1, front.entries.size());
     const std::lock_guard lock(mutex_);
     sent_ += static_cast<std::int64_t>(count);
+    has_accepted_ = true;
     asked_.reset();
   } catch (const Refused& refused) {
     count = std::clamp<std::size_t>(refused.count, 1, front.entries.size());
     drop("refused", static_cast<std::int64_t>(count), refused.what());
+    note_progress();
     const std::lock_guard lock(mutex_);
     asked_.reset();
+  } catch (...) {
+    note_progress();
+    throw;
   }
   line.spool->advance(count == front.entries.size() ? front.end : front.ends[count - 1],
                       line.sender->memory());

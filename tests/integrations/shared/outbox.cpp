@@ -27,6 +27,7 @@ struct Server {
   bool up;
   std::string fault = "http://a: Connection refused", kind = "connection";
   std::optional<std::chrono::seconds> retry_after;
+  bool names_run = false;  // even while it is down
   std::atomic<bool> hangs = false, is_asked = false;
   int attempts = 0, idle = 0;
   std::vector<int> got;
@@ -53,6 +54,7 @@ class ToServer : public Sender {
       if (cancelled_) throw Unreachable("given up");
     const std::lock_guard lock(server_.mutex);
     ++server_.attempts;
+    has_name_ |= server_.names_run;
     if (!server_.up) throw Unreachable(server_.fault, server_.retry_after, server_.kind);
     if (entries.front().at("n") == 13) throw Refused("http://a: 400 the server is superstitious");
     std::size_t count = 0;
@@ -65,7 +67,7 @@ class ToServer : public Sender {
     server_.batches.push_back(count);
     return count;
   }
-  Json memory() const override { return {{"sent", sent_}}; }
+  Json memory() const override { return {{"sent", sent_}, {"has_name", has_name_}}; }
   void idle() override {
     const std::lock_guard lock(server_.mutex);
     ++server_.idle;
@@ -75,6 +77,7 @@ class ToServer : public Sender {
   Server& server_;
   const std::atomic<bool>& cancelled_;
   int sent_;
+  bool has_name_ = false;
 };
 
 Outbox::Options options_in(const std::string& folder) {
@@ -469,6 +472,23 @@ TEST_CASE("exit() finishes when it destroys an outbox whose server hangs") {
           // The request lasts longer than exit() waits for it.
           std::exit(3);
         }) == "exit 3");
+}
+
+TEST_CASE("the end waits for a server that has named the run, though it has taken no entry yet") {
+  for (const bool names_run : {false, true}) {
+    Server server(/*is_up=*/false);
+    server.names_run = names_run;
+    const toy::Folder folder;
+    const auto outbox = outbox_to(server, options_in(folder));
+    put(*outbox, 1, 3);
+    std::jthread recovery([&] {
+      if (!names_run) return;
+      wait_for_attempts(server, 3);
+      server.set_up(true);
+    });
+    outbox->send_rest(30s);
+    CHECK(outbox->counts() == (names_run ? Outbox::Counts{.sent = 3} : Outbox::Counts{.waiting = 3}));
+  }
 }
 
 }  // namespace integrations_shared_outbox_test

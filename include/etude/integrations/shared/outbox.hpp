@@ -138,6 +138,7 @@ class Outbox {
   mutable std::mutex mutex_;
   ThreadShared<std::condition_variable> changed_ = make_thread_shared<std::condition_variable>();
   std::int64_t sent_ = 0, dropped_ = 0;
+  bool has_accepted_ = false;  // whether the server has accepted anything, even a part of an entry
   std::int64_t attempts_begun_ = 0, last_failed_ = -1;
   std::int64_t hurries_ = 0;
   bool is_idle_ = false;
