@@ -17,6 +17,8 @@ import time
 from checks import check, same
 
 HERE = tempfile.TemporaryDirectory()
+# In memory if possible: on a busy disk, a server can take longer to commit than a training waits at its end.
+DATABASES = tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
 for name in list(os.environ):
     if name.startswith(("MLFLOW_", "HF_MLFLOW", "DISABLE_MLFLOW", "AZUREML_", "ETUDE_SPOOL")) or name.lower().endswith("_proxy"):
         del os.environ[name]
@@ -41,7 +43,7 @@ class Server:
     """`mlflow server` with its own database and folder of artifacts, which it keeps when it is restarted."""
 
     def __init__(self, *arguments, scheme="http", prefix=""):
-        self.folder = tempfile.mkdtemp(dir=HERE.name)
+        self.folder, self.database = tempfile.mkdtemp(dir=HERE.name), tempfile.mkdtemp(dir=DATABASES.name)
         self.arguments = arguments
         self.port = free_port()
         self.scheme, self.prefix = scheme, prefix
@@ -49,7 +51,7 @@ class Server:
         self.process = None
 
     def start(self):
-        command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", f"sqlite:///{self.folder}/mlflow.db",
+        command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", f"sqlite:///{self.database}/mlflow.db",
                    "--artifacts-destination", f"{self.folder}/artifacts", "--host", "127.0.0.1", "--port", str(self.port),
                    "--workers", "1", *self.arguments]
         with open(f"{self.folder}/server.log", "ab") as log:

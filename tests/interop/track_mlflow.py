@@ -44,7 +44,7 @@ class Place:
 
     def check_run(self, trainings, status="FINISHED", count=1):
         run = self.run(count)
-        same(run.info.status, status, "status")
+        same(run.info.status, status, "status; " + trainings[-1].errors())
         same(histories_of(self.client, run), histories(trainings, fit), "metrics")
         same(trainings[-1].spools(), [], "spools that are left")
         return run
