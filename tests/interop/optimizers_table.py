@@ -324,8 +324,10 @@ ROWS = [
     Row("nadam", by(torch.optim.NAdam, momentum_decay=0.01, decoupled_weight_decay=True), {"momentum_decay": 0.01, "decoupled_weight_decay": True}),
     Row("radam", by(torch.optim.RAdam)),
     Row("radam", by(torch.optim.RAdam, betas=(0.8, 0.99), decoupled_weight_decay=True), {"beta1": 0.8, "beta2": 0.99, "decoupled_weight_decay": True}),
-    Row("adamax", by(torch.optim.Adamax)),
-    Row("adamax", by(torch.optim.Adamax, betas=(0.8, 0.95), eps=1e-4), {"beta1": 0.8, "beta2": 0.95, "eps": 1e-4}),
+    # Adamax amplifies rounding: from weights that differ by 1e-14, PyTorch's differ by 2e-4 after 10,000 steps; with the other options,
+    # by 7e-2 after 4000.
+    Row("adamax", by(torch.optim.Adamax), longest=8000),
+    Row("adamax", by(torch.optim.Adamax, betas=(0.8, 0.95), eps=1e-4), {"beta1": 0.8, "beta2": 0.95, "eps": 1e-4}, longest=2000),
     Row("adadelta", by(torch.optim.Adadelta), lr=1.0),
     Row("adadelta", by(torch.optim.Adadelta, rho=0.8, eps=1e-4), {"rho": 0.8, "eps": 1e-4}, lr=0.5),
     Row("asgd", by(ASGD), lr=0.05),
