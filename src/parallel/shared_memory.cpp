@@ -156,7 +156,7 @@ class SharedMemoryCommunicator final : public Communicator {
   PendingMessage begin(Message message) {
     if (message.kind != Kind::barrier && message.bytes == 0) return [] {};
     const std::lock_guard lock(mutex_);
-    // What another rank sent before it gave up still arrives; messages that failed on others don't.
+    // Messages sent before a rank gave up are delivered; a message that failed on other ranks fails here too.
     if (has_seen_end_ || header_.is_over.load() == SharedHeader::failed) throw_if_over();
     if (message.tensor.defined()) message.data = static_cast<std::byte*>(message.tensor.data_ptr());
     message.first = next_piece_;
